@@ -16,48 +16,52 @@ import functools
 import operator
 import pathlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import get_opaque_trace_state as get_opaque_trace_state
+from jax import Array, lax
+from jax.extend import source_info_util
+from jax.extend.core import get_opaque_trace_state as get_opaque_trace_state, unmapped_aval
 
 from ._errors import LoweringWarning
+from ._jaxpr_types import Equation, Params, Primitive
+from ._jaxprs import Avals, Dims, Operator, Readable, Tangents, Values
+from ._typing import AnyArray
 
 Tracer = jax.core.Tracer
 float0 = np.dtype(jax.dtypes.float0)
 T = TypeVar("T")
 
 
-def is_symbolic_zero(x: Any) -> bool:
+def is_symbolic_zero(x: object) -> bool:
     """Whether a tangent is JAX's symbolic zero."""
-    return isinstance(x, SymbolicZero)
+    return isinstance(x, jax.custom_derivatives.SymbolicZero)
 
 
 # -- shard_map --------------------------------------------------------------------------------
 
 
-def varying_axes(x: Any) -> frozenset[Any]:
+def varying_axes(x: AnyArray) -> frozenset[str]:
     """The manual mesh axes over which a value, or an aval, varies inside `shard_map`."""
     aval = getattr(x, "aval", x)
     kind = getattr(aval, "manual_axis_type", None)
     return frozenset((getattr(aval, "vma", None) if kind is None else kind.varying) or ())
 
 
-def align(tree: Any, *like: Any) -> Any:
+def align(tree: T, *like: object) -> T:
     """Cast every leaf to the union of the varying axes of all leaves, and of those of `like`.
 
     The transpose is the sum over the axes that was missing: no rule need mention a mesh axis.
     """
-    axes: frozenset[Any] = frozenset().union(*map(varying_axes, jax.tree.leaves((tree, like))))
+    axes: frozenset[str] = frozenset().union(*map(varying_axes, jax.tree.leaves((tree, like))))
     if not axes:
         return tree
 
-    def cast(x: Any) -> Any:
+    def cast(x: Array) -> Array:
         missing = tuple(sorted(axes - varying_axes(x)))
         return lax.pcast(x, missing, to="varying") if missing else x
 
@@ -74,25 +78,25 @@ class LinearMap:
     `tangent` is what becomes of tangents of the operands, where that is not `forward`.
     """
 
-    forward: Callable[..., Any]
-    transpose: Callable[..., Any]
+    forward: Operator
+    transpose: Operator
     name: str
-    tangent: Callable[..., Any] | None = None
+    tangent: Operator | None = None
     # What is known of a jaxpr's constants is known by object.
-    traced: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    traced: dict[Hashable, Readable] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.name
 
 
-def linear_call(linear: LinearMap, residuals: Any, operands: Any, out_avals: Any) -> list[Any]:
+def linear_call(linear: LinearMap, residuals: Values, operands: Values, out_avals: Avals) -> Values:
     """Bind the linear primitive: `linear.forward(*residuals, *operands)`."""
     avals = tuple(a.to_tangent_aval() for a in out_avals)
     params = {"linear": linear, "count": len(residuals), "out_avals": avals}
     return _linear_primitive().bind(*residuals, *operands, **params)
 
 
-def linear_jaxpr(eqn: Any) -> Any:
+def linear_jaxpr(eqn: Equation) -> Readable:
     """The map of a linear equation, traced to a jaxpr of its residuals and operands."""
     linear = eqn.params["linear"]
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
@@ -101,7 +105,7 @@ def linear_jaxpr(eqn: Any) -> Any:
     return linear.traced[key]
 
 
-def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+def bind(eqn: Equation, operands: Values) -> list[AnyArray]:
     """Run one equation of a jaxpr on operands: a list of its results."""
     primitive = eqn.primitive
     found = primitive.get_bind_params(eqn.params)
@@ -111,7 +115,7 @@ def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 @functools.cache
-def _linear_primitive() -> Any:
+def _linear_primitive() -> Primitive:
     """Make the primitive with its derivative, transpose, batching and lowering rules.
 
     Its abstract evaluation does not trace the map: reverse mode only ever traces the transpose.
@@ -122,7 +126,7 @@ def _linear_primitive() -> Any:
     primitive = Primitive("tanjax_linear")
     primitive.multiple_results = True
 
-    def implementation(*args: Any, linear: LinearMap, count: int, out_avals: Any) -> list[Any]:
+    def implementation(*args: AnyArray, linear: LinearMap, count: int, out_avals: Avals) -> Values:
         return list(linear.forward(*args))
 
     primitive.def_impl(implementation)
@@ -134,7 +138,7 @@ def _linear_primitive() -> Any:
     return primitive
 
 
-def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: Any) -> Any:
+def _linear_jvp(primitive: Any, ad: Any, primals: Values, tangents: Values, **params: Any) -> Any:
     linear, count = params["linear"], params["count"]
     places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
     # Arrays, as a rule may be written for: `jax.jvp` takes, and hands on, numbers of Python.
@@ -150,10 +154,10 @@ def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: 
     return out, [functools.reduce(operator.add, t) for t in zip(*terms, strict=True)]
 
 
-def _body_of(linear: LinearMap, args: Sequence[Any], places: list[int]) -> Callable[..., Any]:
+def _body_of(linear: LinearMap, args: Values, places: list[int]) -> Operator:
     """The map as a function of some of its arguments."""
 
-    def body(*values: Any) -> list[Any]:
+    def body(*values: AnyArray) -> list[AnyArray]:
         given = dict(zip(places, values, strict=True))
         return list(linear.forward(*(given.get(i, x) for i, x in enumerate(args))))
 
@@ -161,8 +165,8 @@ def _body_of(linear: LinearMap, args: Sequence[Any], places: list[int]) -> Calla
 
 
 def _linear_transpose(
-    primitive: Any, ad: Any, cts: Any, *args: Any, linear: LinearMap, count: int, out_avals: Any
-) -> Any:
+    primitive: Any, ad: Any, cts: Values, *args: Any, linear: LinearMap, count: int, out_avals: Any
+) -> Tangents:
     residuals, operands = args[:count], args[count:]
     full = [ad.instantiate_zeros(c) for c in cts]
     if any(map(ad.is_undefined_primal, residuals)):
@@ -176,7 +180,7 @@ def _linear_transpose(
     return [None] * count + [b if m else None for b, m in zip(bars, moving, strict=True)]
 
 
-def _body_transpose(ad: Any, linear: LinearMap, cts: Any, args: Any) -> Any:
+def _body_transpose(ad: Any, linear: LinearMap, cts: Values, args: Values) -> Tangents:
     """The transpose by JAX, which raises where the map is not linear in what is asked for."""
     unknown = [i for i, x in enumerate(args) if ad.is_undefined_primal(x)]
     body = _body_of(linear, args, unknown)
@@ -184,9 +188,7 @@ def _body_transpose(ad: Any, linear: LinearMap, cts: Any, args: Any) -> Any:
     return [bars[unknown.index(i)] if i in unknown else None for i in range(len(args))]
 
 
-def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any) -> Any:
-    from jax.extend.core import unmapped_aval
-
+def _linear_batch(primitive: Primitive, axis: Any, args: Values, dims: Dims, **params: Any) -> Any:
     linear, count, out_avals = params["linear"], params["count"], params["out_avals"]
     if all(d is None for d in dims):  # these batchers are called even if nothing is batched
         out = primitive.bind(*args, **params)
@@ -198,7 +200,7 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
     operands = [_at_front(axis.size, a, d) for a, d in pairs[count:]]
     residual_axes = tuple(None if d is None else 0 for d in dims[:count])
 
-    def mapped(function: Any, n: int) -> Any:
+    def mapped(function: Operator, n: int) -> Operator:
         return lambda *a: jax.vmap(
             lambda *b: list(function(*b)), in_axes=residual_axes + (0,) * n, **options
         )(*a)
@@ -212,14 +214,14 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
     return out, [0] * len(out)
 
 
-def _at_front(size: int, a: Any, axis: int | None) -> Any:
+def _at_front(size: int, a: AnyArray, axis: int | None) -> Array:
     return jnp.broadcast_to(a, (size, *a.shape)) if axis is None else jnp.moveaxis(a, axis, 0)
 
 
 # -- a bilinear primitive ----------------------------------------------------------------------
 
 
-def symmetric_outer(left: Any, right: Any) -> Any:
+def symmetric_outer(left: Array, right: Array) -> Array:
     """`left @ right.mT + right @ left.mT` for thin matrices, as one product of twice the width.
 
     Two products and a sum cost 1.4 times as much at n = 2048 (memory traffic). JAX sees `left` on
@@ -229,14 +231,14 @@ def symmetric_outer(left: Any, right: Any) -> Any:
 
 
 @functools.cache
-def _symmetric_outer_primitive() -> Any:
+def _symmetric_outer_primitive() -> Primitive:
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
-    def implementation(left: Any, right: Any) -> Any:
+    def implementation(left: Array, right: Array) -> Array:
         return jnp.concatenate([left, right], -1) @ jnp.concatenate([right, left], -1).mT
 
-    def batch(axis: Any, args: Any, dims: Any) -> Any:
+    def batch(axis: Any, args: Values, dims: Dims) -> tuple[Array, int | None]:
         if all(d is None for d in dims):
             return primitive.bind(*args), None
         return primitive.bind(*[_at_front(axis.size, *x) for x in zip(args, dims, strict=True)]), 0
@@ -271,11 +273,11 @@ def linear_lowering_works() -> bool:
 
 def _self_test() -> None:
     @jax.custom_jvp
-    def double(x: Any) -> Any:
+    def double(x: Array) -> Array:
         return 2 * x
 
     @double.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: Values, tangents: Values) -> tuple[AnyArray, AnyArray]:
         twice = lambda t: [2 * t]
         linear = LinearMap(twice, twice, "self_test")
         return 2 * primals[0], linear_call(linear, [], tangents, [jax.typeof(primals[0])])[0]
@@ -291,7 +293,7 @@ def _self_test() -> None:
 _NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
 
 
-def source_of(eqn: Any) -> str:
+def source_of(eqn: Equation) -> str:
     """The line of the user's program that an equation comes from, as `file:line (function)`.
 
     Empty where there is none: the equation is JAX's or ours.
@@ -315,7 +317,7 @@ class Loop(NamedTuple):
     carries: int
 
     @classmethod
-    def of(cls, params: Any) -> Loop:
+    def of(cls, params: Params) -> Loop:
         if "body_nconsts" in params:
             tested, fixed = params["cond_nconsts"], params["body_nconsts"]
             return cls(tested, fixed, len(params["body_jaxpr"].out_avals))
@@ -331,7 +333,7 @@ class Loop(NamedTuple):
         return x[:tested], x[tested:fixed], x[fixed:carry], x[carry:]
 
 
-def higher_primitive(eqn: Any) -> Any:
+def higher_primitive(eqn: Equation) -> Any:
     """What a `call_hi_primitive` equation runs; `None` for every other equation.
 
     JAX 0.12 made `ldexp`, `frexp` and `searchsorted` primitives that are defined by a function.
@@ -339,7 +341,7 @@ def higher_primitive(eqn: Any) -> Any:
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
 
-def jax_function_of(eqn: Any, key: str = "jaxpr") -> str | None:
+def jax_function_of(eqn: Equation, key: str = "jaxpr") -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
     info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
@@ -366,12 +368,12 @@ capturing = jax.make_user_context(False)
 # -- equations that carry marks ---------------------------------------------------------------
 
 
-def call_name(eqn: Any) -> Any:
+def call_name(eqn: Equation) -> str | None:
     """The name of the function that a call equation runs, the very object; `None` of others."""
     return eqn.params.get("name") if eqn.primitive.name in ("jit", "pjit") else None
 
 
-def is_trace_of(eqn: Any, jaxpr: Any) -> bool:
+def is_trace_of(eqn: Equation, jaxpr: Readable | None) -> bool:
     """Whether a call equation runs a function as it was traced, and nothing derived from it.
 
     By identity; or, where JAX traced the function again in another context, by the avals and by the
@@ -387,14 +389,12 @@ def is_trace_of(eqn: Any, jaxpr: Any) -> bool:
     return jaxpr is not None and avals(mine) == avals(jaxpr)
 
 
-def bind_again(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+def bind_again(eqn: Equation, operands: Values) -> list[AnyArray]:
     """`bind` under the settings under which an equation was traced: compute type and mesh."""
     with eqn.ctx.manager:
         return bind(eqn, operands)
 
 
-def placed(eqn: Any) -> Any:
+def placed(eqn: Equation | None) -> AbstractContextManager[None]:
     """A context: what is traced in it comes from the line of the user's program of `eqn`."""
-    from jax.extend import source_info_util
-
     return source_info_util.user_context(None if eqn is None else eqn.source_info.traceback)

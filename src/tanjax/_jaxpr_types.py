@@ -7,8 +7,7 @@ dtype. For annotations alone: nothing is an instance of one at run time unless i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence, Set as AbstractSet
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np

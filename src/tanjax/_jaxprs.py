@@ -7,14 +7,57 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import jax
 
+from ._jaxpr_types import Aval, Equation, OpenJaxpr, Variable
+from ._typing import AnyArray
+
+# JAX's own, which asks for one class of jaxprs, of whatever looks like one.
+evaluate: Callable[..., list[AnyArray]] = jax.core.eval_jaxpr
+
+
+Values: TypeAlias = Sequence[AnyArray]  # of the operands, or the results, of an equation
+Operator: TypeAlias = Callable[..., Values]  # of values, linear in some
+# What JAX's transposes take and give: arrays, `ad.UndefinedPrimal`, `None` for no cotangent.
+Tangents: TypeAlias = Sequence[AnyArray | None]
+Dims: TypeAlias = Sequence[int | None]  # which axes are mapped
+# Avals as JAX has them, which know their tangents' and to be another shape's.
+Avals: TypeAlias = Sequence[jax.core.ShapedArray]
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A program of either kind, open or closed over its constants."""
+
+    @property
+    def eqns(self) -> Sequence[Equation]: ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A closed program as it is read and evaluated: JAX's own, or a `Closed`."""
+
+    @property
+    def jaxpr(self) -> OpenJaxpr: ...
+    @property
+    def consts(self) -> Sequence[AnyArray]: ...
+    @property
+    def out_avals(self) -> Sequence[Aval]: ...
+
+
+@runtime_checkable
+class Literal(Variable, Protocol):
+    """An operand that is a number written into the program."""
+
+    @property
+    def val(self) -> AnyArray: ...
+
 
 def convert_closure(
-    function: Callable[..., list[Any]], *examples: Any
-) -> tuple[Callable[..., list[Any]], list[Any]]:
+    function: Callable[..., list[AnyArray]], *examples: AnyArray
+) -> tuple[Callable[..., list[AnyArray]], list[AnyArray]]:
     """Turn a closure into a function of (residuals, arguments) and the residuals.
 
     What only dead code needs is dropped, and need not live until the backward pass.
@@ -29,13 +72,15 @@ def convert_closure(
         eqns=equations,
     )
 
-    def converted(values: Sequence[Any], *args: Any) -> list[Any]:
+    def converted(values: Sequence[AnyArray], *args: AnyArray) -> list[AnyArray]:
         return jax.core.eval_jaxpr(live, list(values), *args)
 
     return converted, residuals
 
 
-def needed_equations(jaxpr: Any, stays: Callable[[Any], bool] = lambda eqn: False) -> list[Any]:
+def needed_equations(
+    jaxpr: OpenJaxpr, stays: Callable[[Equation], bool] = lambda eqn: False
+) -> list[Equation]:
     """The equations on which the results or effects of a jaxpr depend, in order.
 
     And, with what these depend on, those of which `stays` holds.
@@ -44,8 +89,8 @@ def needed_equations(jaxpr: Any, stays: Callable[[Any], bool] = lambda eqn: Fals
 
 
 def _needed(
-    jaxpr: Any, stays: Callable[[Any], bool] = lambda eqn: False
-) -> tuple[set[Any], list[Any]]:
+    jaxpr: OpenJaxpr, stays: Callable[[Equation], bool] = lambda eqn: False
+) -> tuple[set[Variable], list[Equation]]:
     """The variables and equations on which outputs or effects depend."""
     is_var = lambda v: not is_literal(v)
     needed = {v for v in jaxpr.outvars if is_var(v)}
@@ -57,7 +102,7 @@ def _needed(
     return needed, equations[::-1]
 
 
-def depends(jaxpr: Any) -> list[bool]:
+def depends(jaxpr: OpenJaxpr) -> list[bool]:
     """Per result of a jaxpr, whether it is computed from an operand at all."""
     known = set(jaxpr.invars)
     for eqn in jaxpr.eqns:
@@ -71,12 +116,12 @@ def depends(jaxpr: Any) -> list[bool]:
     return [not is_literal(v) and v in known for v in jaxpr.outvars]
 
 
-def is_literal(v: Any) -> bool:
+def is_literal(v: object) -> TypeGuard[Literal]:
     """Whether an operand of an equation is a number written into the program."""
     return hasattr(v, "val")
 
 
-def inner_jaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
+def inner_jaxprs(eqn: Equation) -> Iterator[tuple[str, Any]]:
     """The jaxprs among the parameters of an equation, with the names of the parameters."""
     for name, value in eqn.params.items():
         if hasattr(value, "eqns"):
@@ -86,7 +131,7 @@ def inner_jaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{name}[{i}]", one
 
 
-def has_callback(jaxpr: Any) -> bool:
+def has_callback(jaxpr: Steps) -> bool:
     """Whether a program calls back to Python for a result, which AD cannot look into."""
     return any(
         eqn.primitive.name == "pure_callback"
@@ -99,9 +144,9 @@ def has_callback(jaxpr: Any) -> bool:
 class Closed:
     """A jaxpr without constants as a closed one, to be read and evaluated."""
 
-    jaxpr: Any
-    consts: tuple[Any, ...] = ()
+    jaxpr: OpenJaxpr
+    consts: tuple[AnyArray, ...] = ()
 
     @property
-    def out_avals(self) -> list[Any]:
+    def out_avals(self) -> list[Aval]:
         return [v.aval for v in self.jaxpr.outvars]

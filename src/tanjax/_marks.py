@@ -20,15 +20,21 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import jax
 import numpy as np
+from jax.stages import Wrapped
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from . import _compat
+from ._jaxpr_types import Equation
+from ._jaxprs import Readable
+from ._typing import AnyArray, Function
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
+Kind: TypeAlias = Literal["operation", "class", "higher_order", "pullback", "helper", "densify"]
 
 ACTIVE = [0]
 _MOST = 1024  # marks kept per operation: they grow with the shapes that a process meets
@@ -82,17 +88,23 @@ class Mark:
         "shape", "slots", "target", "tree",
     )  # fmt: skip
 
-    def __init__(self, kind: str, name: str, target: Any, tree: Any, shape: Shape) -> None:
+    def __init__(
+        self, kind: Kind, name: str, target: Function, tree: PyTreeDef, shape: Shape
+    ) -> None:
         self.kind, self.name, self.target = kind, name, target
         self.tree, self.shape = tree, shape
-        self.out_tree: Any = None
+        self.out_tree: PyTreeDef = None
         self.out_shape: Shape = ()
         self.slots: Sequence[Any] = ()
         self.closed = 0
-        self.jaxpr: Any = None
+        self.jaxpr: Readable | None = None
         self.lost: tuple[str, ...] | None = None
-        self.compiled: Any = None
-        self.inlined: Any = None
+        self.compiled: Wrapped | None = None
+        self.inlined: Wrapped | None = None
+
+
+# The marks of one operation with what runs them, by all that decides what that is.
+Cache: TypeAlias = dict[Hashable, tuple[Mark, Wrapped]]
 
 
 class Label(str):
@@ -128,25 +140,27 @@ def is_number(x: PyTree) -> bool:
     return is_operand(x) or (isinstance(x, _NUMBERS) and type(x) is not bool)
 
 
-def split(tree: PyTree, moves: Callable[[Any], bool] = is_number) -> tuple[list[Any], Any, Shape]:
+def split(
+    tree: PyTree, moves: Callable[[PyTree], bool] = is_number
+) -> tuple[list[AnyArray], PyTreeDef, Shape]:
     """The leaves of a tree that are operands, the structure, and what stands in every place."""
     leaves, treedef = jax.tree.flatten(tree)
     shape = tuple(x if type(x) is Static else MOVING if moves(x) else Static(x) for x in leaves)
     return [x for x, s in zip(leaves, shape, strict=True) if s is MOVING], treedef, shape
 
 
-def join(treedef: Any, shape: Shape, moving: Sequence[Any]) -> PyTree:
+def join(treedef: PyTreeDef, shape: Shape, moving: Sequence[AnyArray]) -> PyTree:
     """The tree that was split, on other operands."""
     rest = iter(moving)
     return jax.tree.unflatten(treedef, [next(rest) if s is MOVING else s.value for s in shape])
 
 
-def labelled(mark: Mark, function: Callable[..., Any]) -> Any:
+def labelled(mark: Mark, function: Function) -> Wrapped:
     """`jax.jit` of a function of operands, whose equation will carry the mark."""
     label = Label(mark.name)
     label.mark = mark
 
-    def body(*moving: Any) -> list[Any]:
+    def body(*moving: AnyArray) -> list[AnyArray]:
         outs, mark.out_tree, mark.out_shape = split(function(*moving))
         return outs
 
@@ -161,15 +175,15 @@ def of_operands(function: F) -> F:
 
 
 def marked(
-    kind: str,
+    kind: Kind,
     name: str,
-    target: Any,
-    function: Callable[..., Any],
+    target: Function,
+    function: Function,
     args: Sequence[PyTree],
     kwargs: dict[str, PyTree],
-    cache: dict[Any, Any],
+    cache: Cache,
     mode: Hashable = (),
-    moves: Callable[[Any], bool] = is_number,
+    moves: Callable[[PyTree], bool] = is_number,
 ) -> PyTree:
     """`function(*args, **kwargs)` as an equation that says so.
 
@@ -178,7 +192,7 @@ def marked(
     operation, and what besides the arguments decides what it does.
     """
     moving, tree, shape = split((tuple(args), kwargs), moves)
-    key: Any = (tree, shape, tuple(map(jax.typeof, moving)), mode)
+    key: Hashable = (tree, shape, tuple(map(jax.typeof, moving)), mode)
     try:
         found = cache.get(key)
     except TypeError:  # a parameter that cannot be hashed: traced anew at every call
@@ -186,7 +200,7 @@ def marked(
     if found is None:
         mark = Mark(kind, name, target, tree, shape)
 
-        def on_operands(*moving: Any) -> PyTree:
+        def on_operands(*moving: AnyArray) -> PyTree:
             args, kwargs = join(tree, shape, moving)
             return function(*args, **kwargs)
 
@@ -209,7 +223,7 @@ def helper(
 
     `compiled`: it is a compiled unit where nothing is captured, too.
     """
-    marks: dict[Any, Any] = {}
+    marks: Cache = {}
 
     @functools.wraps(function, updated=())
     def call(*args: PyTree) -> PyTree:
@@ -221,7 +235,7 @@ def helper(
     return call  # type: ignore[return-value]
 
 
-def mark_of(eqn: Any) -> Mark | None:
+def mark_of(eqn: Equation) -> Mark | None:
     """The mark of an equation, if it is the call that was marked and nothing derived from it."""
     name = _compat.call_name(eqn)
     if type(name) is not Label:
@@ -229,7 +243,7 @@ def mark_of(eqn: Any) -> Mark | None:
     return name.mark if _compat.is_trace_of(eqn, name.mark.jaxpr) else None
 
 
-def name_of(eqn: Any) -> str | None:
+def name_of(eqn: Equation) -> str | None:
     """What a derived equation was derived from; `None` of others."""
     name = _compat.call_name(eqn)
     return str(name) if type(name) is Label else None

@@ -217,3 +217,15 @@ def test_a_fit_in_a_compiled_loop():
     (g, _), losses = tj.scan(step, (start, optimiser.init(start)), length=100)
     np.testing.assert_allclose(g.to_value("m/s2"), 9.81, rtol=1e-9)
     assert losses.unit.dimension is tj.unit("m2").dimension
+
+
+def test_the_loss_says_its_own_unit():
+    """A loss in percent is not one in numbers: its gradients are a hundred times as large."""
+    params = {"x": 2.0 * m}
+    gradients = {"x": 1.0 / m}
+    percent = tj.unit("%")
+    for unit, factor in ((1.0, 1.0), (percent, 100.0), ("%", 100.0), (3.0 * percent, 100.0)):
+        assert_close(structural(params, gradients, unit), {"x": factor * m})
+    for nonsense in ([1.0], jnp.ones(2), {"a": 1.0}, True):
+        with pytest.raises(tj.UnitError, match="unit of a loss"):
+            structural(params, gradients, nonsense)

@@ -130,7 +130,7 @@ def map_methods(cls: type) -> None:
 
 def _over_batch(method: Function, core_ndim: int | None) -> Function:
     @functools.wraps(method)
-    def mapped(self: Natural, *args: PyTree) -> PyTree:
+    def mapped(self: PyTree, *args: PyTree) -> PyTree:
         batch = self.batch_shape
         if not batch:
             return method(self, *args)

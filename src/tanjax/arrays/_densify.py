@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 import warnings
 from contextvars import ContextVar
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Shaped
 
 from tanjax._errors import DensifyWarning, NoRuleError, message, outside
-from tanjax._marks import ACTIVE, capturing, marked
+from tanjax._marks import ACTIVE, Cache, capturing, marked
 from tanjax._typing import DenseArray, Primal
 
 from ._queries import dense, shape
@@ -28,7 +27,7 @@ from ._table import answers
 _MODE = ["warn"]
 _HERE: ContextVar[str | None] = ContextVar("densify", default=None)  # inside a context
 _SEEN: set[tuple[str, type]] = set()
-_MARKS: dict[Any, Any] = {}  # of captured calls
+_MARKS: Cache = {}  # of captured calls
 
 
 class densify:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from jax import export
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax.units import Unit
@@ -44,7 +44,7 @@ def _read(data: Iterable[int]) -> tuple[object, ...]:
     return tuple(map(_decode, json.loads(bytes(data).decode())))
 
 
-def _encode(name: str, value: Any) -> object:
+def _encode(name: str, value: PyTree) -> object:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Unit):

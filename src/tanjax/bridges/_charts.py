@@ -8,8 +8,6 @@ hold one compare equal from call to call, so a solver compiles once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -83,7 +81,7 @@ def units_of(tree: PyTree) -> Chart:
     return Chart(treedef, tuple(labels))
 
 
-def chart_of(tree: PyTree) -> tuple[Any, Chart]:
+def chart_of(tree: PyTree) -> tuple[PyTree, Chart]:
     """The numbers of a tree as arrays, and its chart."""
     values, labels, treedef = taken_apart(tree)
     numbers = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values))

@@ -8,7 +8,6 @@ a structured matrix dense as visibly as anywhere. Neither is differentiated: the
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -43,6 +42,8 @@ _DIRECT = (
 )
 _SLACK = 100.0  # how far rounding may carry the residual from the one that the solver updates
 
+Options = dict[str, PyTree]  # a preconditioner, a first guess
+
 
 class Multiply(eqx.Module):
     """A matrix, or the inverse of a factorised one, as a function of a vector."""
@@ -65,8 +66,8 @@ def solved(
     convert: Function,
     a: SquareMatrix,
     b: Columns,
-    solver: Any,
-    options: dict[str, Any],
+    solver: object,
+    options: Options,
     throw: bool,
 ) -> DenseArray:
     """`a⁻¹ b` by a solver of lineax; each column of `b` for itself. `convert` is `to_lineax`."""
@@ -100,7 +101,7 @@ def solved(
     return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
 
 
-def _check_options(solver: Any, options: dict[str, Any]) -> None:
+def _check_options(solver: lineax.AbstractLinearSolver, options: Options) -> None:
     """Refuse what lineax would ignore; the options of other people's solvers are theirs."""
     unknown = sorted(set(options) - {"preconditioner", "y0"})
     if unknown and type(solver).__module__.startswith("lineax."):
@@ -112,7 +113,7 @@ def _check_options(solver: Any, options: dict[str, Any]) -> None:
         )
 
 
-def _first_guess(start: Any, shape: tuple[int, ...], dtype: DType) -> DenseArray:
+def _first_guess(start: PyTree, shape: tuple[int, ...], dtype: DType) -> DenseArray:
     start = destructure(start) if is_structured(start) else jnp.asarray(start)
     if start.shape != shape:
         raise ShapeError(
@@ -134,8 +135,8 @@ def _or_error(x: DenseArray, failed: Bool[Array, ""], text: str) -> DenseArray:
 
 def _one_column(
     operator: lineax.AbstractLinearOperator,
-    solver: Any,
-    options: dict[str, Any],
+    solver: lineax.AbstractLinearSolver,
+    options: Options,
     b: Inexact[Array, " n"],
     start: Inexact[Array, " n"] | None = None,
 ) -> tuple[Inexact[Array, " n"], Bool[Array, ""]]:
@@ -151,7 +152,7 @@ def _one_column(
 
 def _is_solved(
     operator: lineax.AbstractLinearOperator,
-    solver: Any,
+    solver: lineax.AbstractLinearSolver,
     b: Inexact[Array, " n"],
     x: Inexact[Array, " n"],
 ) -> Bool[Array, ""]:
@@ -189,7 +190,10 @@ def _adjoint(
 
 
 def _operator(
-    convert: Function, a: SquareMatrix, solver: Any, like: jax.ShapeDtypeStruct
+    convert: Function,
+    a: SquareMatrix,
+    solver: lineax.AbstractLinearSolver,
+    like: jax.ShapeDtypeStruct,
 ) -> lineax.AbstractLinearOperator:
     """The matrix as its solver needs it; who chooses CG or Cholesky says that it is definite."""
     if isinstance(solver, _DIRECT):
@@ -217,7 +221,7 @@ def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
     return a if a.dtype == dtype else a.astype(dtype)
 
 
-def _preconditioner(p: Any, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
+def _preconditioner(p: PyTree, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
     """A preconditioner as an operator; lineax asks that it is tagged as positive definite."""
     if not isinstance(p, lineax.AbstractLinearOperator):
         (n,) = like.shape
@@ -234,7 +238,7 @@ def _preconditioner(p: Any, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinear
     return lineax.TaggedLinearOperator(p, lineax.positive_semidefinite_tag)
 
 
-def transposed(options: dict[str, Any]) -> dict[str, Any]:
+def transposed(options: Options) -> Options:
     """The options for the transposed system: a first guess is for another solution."""
     options = {k: v for k, v in options.items() if k != "y0"}
     p = options.get("preconditioner")

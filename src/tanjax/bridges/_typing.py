@@ -24,8 +24,8 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator
+from typing import Any, TypeAlias
 
 import jaxtyping
 from jaxtyping import PyTree
@@ -34,7 +34,7 @@ from tanjax import units
 from tanjax._errors import ShapeError, UnitError, describe, message
 from tanjax._typing import Function
 from tanjax.arrays import is_quantity
-from tanjax.units import Dimension
+from tanjax.units import Dimension, Unit
 
 # Names that physics has for dimensions, each with a unit that has it.
 _DIMENSIONS = {
@@ -71,17 +71,21 @@ _DIMENSIONS = {
     "voltage": "V",
     "volume": "m^3",
 }
-_made: dict[Any, type] = {}
+_made: dict[tuple[Hashable, ...], type] = {}
+
+Unitlike: TypeAlias = str | Unit | Dimension
+# What stands in an annotation: classes, unions, what jaxtyping makes. They have none in common.
+Hint: TypeAlias = Any
 
 
 class _QuantityType(type):
     """The class of `Quantity[...]`: makes annotations and answers `isinstance`."""
 
     dimension: Dimension | None
-    array: PyTree
+    array: Hint
     over_value: bool
 
-    def __getitem__(cls, item: Any) -> type:
+    def __getitem__(cls, item: Unitlike | tuple[PyTree, ...]) -> type:
         if cls is not Quantity:
             raise TypeError(f"{cls.__name__} has its unit and shape already.")
         unit, *array = item if isinstance(item, tuple) else (item,)
@@ -111,11 +115,11 @@ class Quantity(metaclass=_QuantityType):
     """
 
     dimension = None
-    array: PyTree = None
+    array: Hint = None
     over_value = False
 
 
-def _make(unit: Any, array: list[PyTree]) -> type:
+def _make(unit: Unitlike, array: list[Hint]) -> type:
     text = unit if isinstance(unit, str) else f"{unit}"
     named = _DIMENSIONS.get(text, unit) if isinstance(unit, str) else unit
     dimension = named if type(named) is Dimension else units.unit(named).dimension
@@ -132,7 +136,7 @@ def _make(unit: Any, array: list[PyTree]) -> type:
     return _QuantityType(name, (Quantity,), namespace)
 
 
-def _spell(part: Any) -> str:
+def _spell(part: Hint) -> str:
     """One part of an annotation as it is written in the source."""
     if isinstance(part, str):
         return f'"{part}"'
@@ -144,7 +148,7 @@ def _spell(part: Any) -> str:
     return "None" if part is type(None) else getattr(part, "__name__", repr(part))
 
 
-def _array_type(array: list[PyTree]) -> tuple[PyTree, bool]:
+def _array_type(array: list[Hint]) -> tuple[Hint, bool]:
     """What `isinstance` is asked of the array, and whether of the value or of the quantity."""
     if not array:
         return None, False
@@ -196,7 +200,7 @@ def checked(function: Function) -> Function:
         for name, parameter in signature.parameters.items()
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    hints: dict[str, PyTree] = {}
+    hints: dict[str, Hint] = {}
 
     @functools.wraps(function)
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -216,7 +220,7 @@ def checked(function: Function) -> Function:
     return wrapped
 
 
-def _each(name: str, value: PyTree, kind: Any) -> Iterator[tuple[str, Any]]:
+def _each(name: str, value: PyTree, kind: int | None) -> Iterator[tuple[str, PyTree]]:
     """The arguments behind a parameter: several for `*args` and `**kwargs`."""
     if kind is None:
         yield name, value
@@ -226,13 +230,13 @@ def _each(name: str, value: PyTree, kind: Any) -> Iterator[tuple[str, Any]]:
         yield from value.items()
 
 
-def _members(hint: Any) -> tuple[PyTree, ...]:
+def _members(hint: Any) -> tuple[Hint, ...]:
     """The members of a union; none for other hints."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if union else ()
 
 
-def _check(function: Function, place: str, hint: Any, value: PyTree, arguments: PyTree) -> None:
+def _check(function: Function, place: str, hint: Hint, value: PyTree, arguments: PyTree) -> None:
     """Raise if a value does not fit an annotation that we understand."""
     for path, expected, got in _places(place, hint, value):
         members = _members(expected)
@@ -259,7 +263,7 @@ def _check(function: Function, place: str, hint: Any, value: PyTree, arguments: 
         )
 
 
-def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Any, Any]]:
+def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Hint, PyTree]]:
     """Follow tuples, lists and dicts to the values that have an annotation of their own."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -279,7 +283,7 @@ def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Any, Any
         yield path, hint, value
 
 
-def _fault_of(hint: Any, value: PyTree, alone: bool = True) -> type[Exception] | None:
+def _fault_of(hint: Hint, value: PyTree, alone: bool = True) -> type[Exception] | None:
     """Why a value does not fit one annotation; in a union every class is asked, alone only ours."""
     if isinstance(hint, _QuantityType):
         return _fault(hint, value)

@@ -21,7 +21,7 @@ given in plain numbers of that unit, because its own constructor takes nothing e
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity, is_structured, label_of, stored_of
+from tanjax.arrays import Unitful, is_quantity, is_structured, label_of, stored_of
 from tanjax.units import Unit
 
 from ._charts import Chart, chart_of, labelled, number_in, units_of, with_arrays
@@ -42,11 +42,14 @@ except ImportError as error:
     raise missing("diffrax") from error
 
 
+Steps: TypeAlias = tuple[PyTree, ...] | None
+
+
 class _State(eqx.Module):
     """How the solver sees the state: the units of its leaves, and the steps it counts them in."""
 
     chart: Chart
-    steps: Any  # per leaf, or None for 1
+    steps: Steps  # per leaf, or None for 1
 
     def numbers(self, where: str, y: PyTree, per: Unit | None = None, rate: bool = False) -> PyTree:
         """What the solver gets of a state, or of its rate of change."""
@@ -113,7 +116,7 @@ class _Condition(eqx.Module):
 class DenseSolution(eqx.Module):
     """The interpolation of a solution: takes times and gives states, as quantities."""
 
-    interpolation: Any
+    interpolation: diffrax.DenseInterpolation
     time: Unit | None = eqx.field(static=True)
     state: _State
 
@@ -165,18 +168,22 @@ class SaveAt:
     made_jump: bool = False
 
 
+Controller: TypeAlias = diffrax.AbstractStepSizeController[PyTree, PyTree]
+Saves: TypeAlias = SaveAt | diffrax.SaveAt
+
+
 def diffeqsolve(
-    terms: Any,
-    solver: Any,
+    terms: PyTree,
+    solver: diffrax.AbstractSolver[PyTree],
     t0: PyTree,
     t1: PyTree,
     dt0: PyTree,
     y0: PyTree,
     args: PyTree = None,
     *,
-    saveat: Any = SaveAt(t1=True),
-    stepsize_controller: Any = None,
-    event: Any = None,
+    saveat: Saves | Unitful = SaveAt(t1=True),
+    stepsize_controller: Controller | None = None,
+    event: diffrax.Event | None = None,
     **options: PyTree,
 ) -> diffrax.Solution:
     """`diffrax.diffeqsolve` on quantities.
@@ -222,7 +229,7 @@ def _time(name: str, t: PyTree, time: Unit | None) -> PyTree:
     return None if t is None else jnp.asarray(number_in(f"diffeqsolve: {name}", t, time))
 
 
-def _terms(terms: Any, time: Unit | None, state: _State, moved: _State) -> Any:
+def _terms(terms: PyTree, time: Unit | None, state: _State, moved: _State) -> PyTree:
     """The terms, with vector fields on plain numbers."""
     if isinstance(terms, tuple) and len(terms) == 2:  # of a symplectic solver: each moves its half
         first, second = state.parts()
@@ -244,11 +251,13 @@ def _terms(terms: Any, time: Unit | None, state: _State, moved: _State) -> Any:
     )
 
 
-def _controller(controller: Any, chart: Chart, time: Unit | None) -> tuple[PyTree, PyTree]:
+def _controller(
+    controller: Controller | None, chart: Chart, time: Unit | None
+) -> tuple[Controller, Steps]:
     """A controller of plain numbers, and the absolute tolerances where leaves differ in them."""
     if controller is None:
         return diffrax.ConstantStepSize(), None
-    steps: Any = None
+    steps: Steps = None
     changed: dict[str, PyTree] = {}
     for name in (field.name for field in dataclasses.fields(controller)):
         value = getattr(controller, name)
@@ -262,7 +271,7 @@ def _controller(controller: Any, chart: Chart, time: Unit | None) -> tuple[PyTre
     return eqx.tree_at(where, controller, list(changed.values())) if changed else controller, steps
 
 
-def _atol(value: PyTree, chart: Chart) -> tuple[PyTree, PyTree]:
+def _atol(value: PyTree, chart: Chart) -> tuple[PyTree, Steps]:
     """One absolute tolerance for all leaves, or 1 and the steps that it stands for."""
     leaves, tree = jax.tree.flatten(value, is_leaf=is_structured)
     units = chart.per(None).units
@@ -284,11 +293,11 @@ def _atol(value: PyTree, chart: Chart) -> tuple[PyTree, PyTree]:
     return (number_in("atol", value, units[0]) if is_quantity(value) else value), None
 
 
-def _event(event: Any, time: Unit | None, state: _State) -> Any:
+def _event(event: diffrax.Event | None, time: Unit | None, state: _State) -> diffrax.Event | None:
     if event is None:
         return None
 
-    def wrap(function: Function) -> Any:
+    def wrap(function: Function) -> Function:
         # The conditions of diffrax itself read the terms and the numbers of the solver.
         own = getattr(function, "__module__", "").startswith("diffrax.")
         return function if own else _Condition(function, time, state)
@@ -297,7 +306,7 @@ def _event(event: Any, time: Unit | None, state: _State) -> Any:
     return diffrax.Event(conditions, event.root_finder, event.direction)
 
 
-def _saveat(saveat: Any) -> SaveAt:
+def _saveat(saveat: Any) -> SaveAt:  # of `diffeqsolve`
     """What to save, with everything that `subs` may hold under `subs`."""
     if is_quantity(saveat):
         saveat = SaveAt(ts=saveat)
@@ -320,7 +329,7 @@ def _is_sub(x: PyTree) -> bool:
     return isinstance(x, SubSaveAt | diffrax.SubSaveAt)
 
 
-def _function_of(sub: PyTree) -> Any:
+def _function_of(sub: PyTree) -> Function | None:
     """The user's function of what to save, or `None` for the state itself."""
     default = isinstance(sub, diffrax.SubSaveAt) and sub.fn is _DEFAULT_FN
     return None if default else sub.fn
@@ -349,14 +358,14 @@ def _plain_saveat(saves: SaveAt, time: Unit | None, state: _State) -> diffrax.Sa
     )
 
 
-def _times(ts: PyTree, time: Unit | None) -> Any:
+def _times(ts: PyTree, time: Unit | None) -> PyTree:
     if isinstance(ts, list | tuple):
         return jnp.stack([jnp.asarray(number_in("saveat: ts", t, time), float) for t in ts])
     return number_in("saveat: ts", ts, time)
 
 
 def _labelled(
-    solution: Any,
+    solution: diffrax.Solution,
     saves: SaveAt,
     time: Unit | None,
     state: _State,

@@ -14,15 +14,13 @@ are not definite: they go as they are.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
-from tanjax._typing import Columns, DenseArray, SquareMatrix
+from tanjax._typing import Columns, DenseArray, Matrix, SquareMatrix
 from tanjax.arrays import (
     AbstractArray,
     Diagonal,
@@ -152,11 +150,11 @@ def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False)
 
 
 def linear_solve(
-    operator: Any,
+    operator: Matrix | lineax.AbstractLinearOperator,
     vector: PyTree,
-    solver: Any = None,
+    solver: lineax.AbstractLinearSolver | None = None,
     *,
-    options: dict[str, Any] | None = None,
+    options: dict[str, PyTree] | None = None,
     **rest: PyTree,
 ) -> lineax.Solution:
     """`lineax.linear_solve` on structured matrices and quantities.
@@ -190,7 +188,7 @@ def linear_solve(
     return eqx.tree_at(lambda s: s.value, solution, value)
 
 
-def _one_unit(vector: PyTree) -> tuple[Any, Unit | None]:
+def _one_unit(vector: PyTree) -> tuple[PyTree, Unit | None]:
     """The numbers of a vector, or of a tree of them, and their common unit."""
     leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
     first = next((x.label for x in leaves if is_quantity(x)), None)
@@ -202,7 +200,7 @@ def solve(
     a: SquareMatrix,
     b: Columns,
     solver: lineax.AbstractLinearSolver,
-    options: dict[str, Any] | None = None,
+    options: dict[str, PyTree] | None = None,
     throw: bool = True,
 ) -> DenseArray:
     """The numbers of `tj.solve(a, b, solver=...)`, without units and without its derivative.
@@ -216,7 +214,7 @@ def solve(
     return solved(to_lineax, a, b, solver, options or {}, throw)
 
 
-def transposed_options(options: dict[str, Any]) -> dict[str, Any]:
+def transposed_options(options: dict[str, PyTree]) -> dict[str, PyTree]:
     """The options of a solver for the transposed matrix: its preconditioner, and no first guess."""
     from ._iterations import transposed
 

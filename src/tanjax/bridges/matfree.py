@@ -20,8 +20,6 @@ says so but a larger order.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,8 +58,8 @@ class Lanczos(eqx.Module):
     order: int = eqx.field(static=True)
     samples: int = eqx.field(static=True)
     key: Shaped[Array, " ..."]
-    solver: Any = None
-    options: dict[str, Any] | None = None
+    solver: eqx.Module | None = None
+    options: dict[str, PyTree] | None = None
     reorthogonalize: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
@@ -103,7 +101,7 @@ class Lanczos(eqx.Module):
         left = solve_by(transpose, jnp.conj(vectors), algorithm)
         return Outer(left * (y_bar / self.samples).astype(left.dtype), vectors)
 
-    def system_solver(self) -> Any:
+    def system_solver(self) -> eqx.Module:
         """The solver of the derivative, and of `inv_quad_logdet`, if that is given none."""
         if self.solver is not None:
             return self.solver

@@ -21,13 +21,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, destructure, is_quantity, is_structured
 from tanjax.units import Unit
 
@@ -35,6 +35,7 @@ from ._missing import missing
 
 try:
     from matplotlib import axes, units as registry
+    from matplotlib.axis import Axis
 except ImportError as error:
     raise missing("matplotlib") from error
 
@@ -43,7 +44,7 @@ class QuantityConverter(registry.ConversionInterface):
     """What Matplotlib asks about quantities: their unit, their numbers, the label of the axis."""
 
     @staticmethod
-    def default_units(x: PyTree, axis: Any) -> Unit | None:
+    def default_units(x: PyTree, axis: Axis) -> Unit | None:
         """The unit for an axis that has none. **Raises:** `UnitError` if it has another dimension.
 
         Every artist passes here before its values are converted, so the error comes from here:
@@ -59,23 +60,23 @@ class QuantityConverter(registry.ConversionInterface):
         return first.unit if wanted is None else _unit(wanted)
 
     @staticmethod
-    def convert(value: PyTree, unit: Any, axis: Any) -> PyTree:
+    def convert(value: PyTree, unit: Unit | str | None, axis: Axis) -> PyTree:
         """The numbers of quantities, or of lists of them, in the unit of the axis."""
         return _numbers(value, None if unit is None else _unit(unit), axis)
 
     @staticmethod
-    def axisinfo(unit: Any, axis: Any) -> registry.AxisInfo | None:
+    def axisinfo(unit: Unit | str | None, axis: Axis) -> registry.AxisInfo | None:
         """The label: the unit, in Unicode. A label set by hand stays."""
         if unit is None or _unit(unit).is_one or _is_angle(axis):
             return None
         return registry.AxisInfo(label=format(_unit(unit), "P"))
 
 
-def _is_angle(axis: Any) -> bool:
+def _is_angle(axis: Axis) -> bool:
     return getattr(axis, "axis_name", None) == "theta"
 
 
-def _unit(unit: Any) -> Unit:
+def _unit(unit: Unit | str) -> Unit:
     return unit if type(unit) is Unit else units.unit(unit)
 
 
@@ -90,7 +91,7 @@ def _first_quantity(x: PyTree) -> Unitful | None:
     return None
 
 
-def _numbers(value: PyTree, unit: Unit | None, axis: Any) -> PyTree:
+def _numbers(value: PyTree, unit: Unit | None, axis: Axis | None) -> PyTree:
     if is_quantity(value):
         if unit is not None and value.unit.dimension is not unit.dimension:
             raise _wrong_dimension(value.unit, unit, axis)
@@ -109,7 +110,7 @@ def _numbers(value: PyTree, unit: Unit | None, axis: Any) -> PyTree:
     return value
 
 
-def _wrong_dimension(unit: Unit, of_axis: Unit, axis: Any) -> UnitError:
+def _wrong_dimension(unit: Unit, of_axis: Unit, axis: Axis | None) -> UnitError:
     name = getattr(axis, "axis_name", "?")
     return UnitError(
         message(
@@ -121,7 +122,7 @@ def _wrong_dimension(unit: Unit, of_axis: Unit, axis: Any) -> UnitError:
     )
 
 
-Method = Callable[..., Any]
+Method = Function
 
 
 def _wrap_distribution(method: Method, upright: str) -> Method:
@@ -129,7 +130,7 @@ def _wrap_distribution(method: Method, upright: str) -> Method:
     across = {"xaxis": "yaxis", "yaxis": "xaxis"}[upright]
 
     @functools.wraps(method)
-    def wrapped(self: Any, x: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def wrapped(self: axes.Axes, x: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if _first_quantity(x) is not None:
             vertical = kwargs.get("orientation", "vertical") == "vertical"
             axis = getattr(self, upright if vertical else across)
@@ -150,7 +151,7 @@ def _wrap_errorbar(method: Method) -> Method:
 
     @functools.wraps(method)
     def wrapped(
-        self: Any,
+        self: axes.Axes,
         x: PyTree,
         y: PyTree,
         yerr: PyTree = None,
@@ -168,7 +169,7 @@ def _wrap_errorbar(method: Method) -> Method:
     return wrapped
 
 
-def _with_error(values: PyTree, error: PyTree, axis: Any) -> tuple[PyTree, PyTree]:
+def _with_error(values: PyTree, error: PyTree, axis: Axis) -> tuple[PyTree, PyTree]:
     if axis.units is None or type(axis.get_converter()) is not QuantityConverter:
         return values, error
     unit = _unit(axis.units)
@@ -179,7 +180,7 @@ def _wrap_plot(method: Method) -> Method:
     """Wrap `plot`: a list of quantities becomes a dense one, in the unit of the first."""
 
     @functools.wraps(method)
-    def wrapped(self: Any, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def wrapped(self: axes.Axes, *args: PyTree, **kwargs: PyTree) -> PyTree:
         return method(self, *map(_joined, args), **kwargs)
 
     return wrapped

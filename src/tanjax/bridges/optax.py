@@ -27,7 +27,8 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 import tanjax.arrays as arrays
-from tanjax._errors import CotangentError, UnitError, message
+from tanjax._errors import CotangentError, UnitError, describe, message
+from tanjax._marks import is_number
 from tanjax.arrays import (
     convert,
     is_inexact,
@@ -47,11 +48,14 @@ except ImportError as error:
     raise missing("optax") from error
 
 
-def structural(params: PyTree, gradients: PyTree, loss_unit: Any = None) -> PyTree:
+def structural(
+    params: PyTree, gradients: PyTree, loss_unit: Unit | str | float | None = None
+) -> PyTree:
     """Natural gradients as the structural ones that optax wants.
 
     **Arguments:** `params`; `gradients`, a tree of natural gradients as `tj.grad` gives them;
-    `loss_unit`, the unit that the loss counts in, that of the first gradient if not given.
+    `loss_unit`, the unit that the loss counts in (or the loss, as a quantity), that of the first
+    gradient if not given.
 
     **Returns:** a tree like `params`, every leaf with the type and the unit label of its parameter,
     with the numbers that `jax.grad` would give for the loss in `loss_unit`.
@@ -90,7 +94,7 @@ def check_learning_rate(loss: PyTree, params: PyTree, learning_rate: PyTree) -> 
 
     **Raises:** `UnitError` naming the leaf, the unit that its rate must have, and the one it has.
     """
-    unit = loss.label if is_quantity(loss) else _as_unit(loss)
+    unit = _as_unit(loss)
     movable = _movable(params)
     for path, x, rate in _pairs("check_learning_rate", movable, _spread(learning_rate, movable)):
         own = split_unit(x)[1].delta
@@ -127,7 +131,7 @@ def adam(learning_rate: PyTree, **options: PyTree) -> optax.GradientTransformati
 
 
 def from_natural(
-    optimiser: optax.GradientTransformation, loss_unit: Any = None
+    optimiser: optax.GradientTransformation, loss_unit: Unit | str | float | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Any optimiser of optax, for natural gradients: `structural` first, then the optimiser.
 
@@ -163,8 +167,8 @@ def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
 class StepState(NamedTuple):
     """The state of an optimiser in true units: that of the inner one, and the step count."""
 
-    inner: Any
-    count: Any
+    inner: PyTree
+    count: Any  # an array; a tuple has a method of that name
 
 
 def _true_steps(
@@ -231,8 +235,23 @@ def _movable(params: PyTree) -> PyTree:
     return jax.tree.map(keep, params, is_leaf=is_structured)
 
 
-def _as_unit(unit: Any) -> Unit:
-    return unit if type(unit) is Unit else parse_unit(unit) if isinstance(unit, str) else one
+def _as_unit(loss: PyTree) -> Unit:
+    """The unit that a loss counts in: given itself, as a text, or as the loss."""
+    if type(loss) is Unit:
+        return loss
+    if is_quantity(loss):
+        return loss.label
+    if isinstance(loss, str):
+        return parse_unit(loss)
+    if is_number(loss) and not getattr(loss, "shape", ()):
+        return one
+    raise UnitError(
+        message(
+            "the unit of a loss must be a unit, a text or the loss itself.",
+            f"got: {describe(loss)}",
+            hint='`"J"`, `tj.unit("J")`, a quantity, or a number for a loss without a unit.',
+        )
+    )
 
 
 def _needed(params: PyTree) -> PyTree:

@@ -18,7 +18,7 @@ those of the function's values too: it is one number for all of them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
@@ -36,6 +36,8 @@ try:
     import optimistix
 except ImportError as error:
     raise missing("optimistix") from error
+
+Solver: TypeAlias = "optimistix.AbstractIterativeSolver[PyTree, PyTree, PyTree, PyTree]"
 
 
 class _Problem(eqx.Module):
@@ -59,7 +61,7 @@ def _solve(
     numbers: PyTree,
     extra: PyTree,
     fn: Function,
-    solver: Any,
+    solver: Solver,
     y0: PyTree,
     args: PyTree,
     rest: PyTree,
@@ -78,7 +80,7 @@ def _solve(
 
 
 def root_find(
-    fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
+    fn: Function, solver: Solver, y0: PyTree, args: PyTree = None, **rest: PyTree
 ) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.root_find` on quantities.
 
@@ -94,7 +96,7 @@ def root_find(
 
 
 def fixed_point(
-    fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
+    fn: Function, solver: Solver, y0: PyTree, args: PyTree = None, **rest: PyTree
 ) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.fixed_point` on quantities: `fn(y, args)` in the units of `y0`, any prefix.
 
@@ -105,7 +107,7 @@ def fixed_point(
 
 
 def minimise(
-    fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
+    fn: Function, solver: Solver, y0: PyTree, args: PyTree = None, **rest: PyTree
 ) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.minimise` on quantities: `fn(y, args)` is a scalar in any unit.
 
@@ -116,11 +118,11 @@ def minimise(
 
 def least_squares(
     fn: Function,
-    solver: Any,
+    solver: Solver,
     y0: PyTree,
     args: PyTree = None,
     *,
-    scale: Any = None,
+    scale: PyTree = None,
     **rest: PyTree,
 ) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.least_squares` on quantities.
@@ -137,7 +139,7 @@ def least_squares(
     return _solve("least_squares", numbers, scale, fn, solver, y0, args, rest)
 
 
-def _each_in_its_unit(out: PyTree, _: Any) -> PyTree:
+def _each_in_its_unit(out: PyTree, _: object) -> PyTree:
     return chart_of(out)[0]
 
 
@@ -145,7 +147,7 @@ def _like_the_unknowns(out: PyTree, chart: Chart) -> PyTree:
     return chart.numbers("fixed_point: value", out)
 
 
-def _in_one_unit(out: PyTree, _: Any) -> PyTree:
+def _in_one_unit(out: PyTree, _: object) -> PyTree:
     paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
     first: Unit | None = next((x.label for _, x in paths if is_quantity(x)), None)
     if first is None:
@@ -166,7 +168,7 @@ def _in_one_unit(out: PyTree, _: Any) -> PyTree:
     return jax.tree.unflatten(tree, done)
 
 
-def _in_scales(out: PyTree, scale: Any) -> PyTree:
+def _in_scales(out: PyTree, scale: PyTree) -> PyTree:
     paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
     one_for_all = is_structured(scale) or jax.tree.structure(scale) == jax.tree.structure(0)
     scales = [scale] * len(paths) if one_for_all else tree.flatten_up_to(scale)

@@ -13,7 +13,7 @@ Sharp edge. SciPy has no units: a quantity is refused, convert `q.value` and kee
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +37,11 @@ from tanjax.arrays import (
     is_structured,
 )
 
+Foreign: TypeAlias = "scipy.sparse.sparray | scipy.sparse.spmatrix"
 _KINDS = (Sparse, Diagonal, Tridiagonal, SymTridiagonal, Banded, Permutation)
 
 
-def to_scipy(matrix: PyTree) -> Any:
+def to_scipy(matrix: PyTree) -> scipy.sparse.sparray:
     """One of our matrices as a sparse array of SciPy, in the format that its storage has.
 
     `Diagonal`, `Identity`, `Tridiagonal`, `SymTridiagonal` and `Banded` become a `dia_array`,
@@ -77,7 +78,7 @@ def to_scipy(matrix: PyTree) -> Any:
     return scipy.sparse.dia_array((bands, offsets), matrix.shape)
 
 
-def _of_parts(matrix: PyTree) -> Any:
+def _of_parts(matrix: PyTree) -> scipy.sparse.sparray:
     """A Kronecker product, or blocks."""
     if type(matrix) is BlockDiagonal:
         return scipy.sparse.block_diag([to_scipy(b) for b in matrix.blocks], "coo")
@@ -106,7 +107,7 @@ def _diagonals(matrix: PyTree) -> tuple[np.ndarray, list[int]]:
     return bands, [1, 0, -1]
 
 
-def from_scipy(matrix: Any, kind: type | None = None) -> PyTree:
+def from_scipy(matrix: Foreign, kind: type | None = None) -> PyTree:
     """A sparse matrix or array of SciPy as one of our types.
 
     **Arguments:** `kind`: `tj.Sparse`, `tj.Diagonal`, `tj.Tridiagonal`, `tj.SymTridiagonal`,
@@ -147,7 +148,7 @@ def from_scipy(matrix: Any, kind: type | None = None) -> PyTree:
     return SymTridiagonal(diag, lower)
 
 
-def _kind_of(matrix: Any) -> type:
+def _kind_of(matrix: Foreign) -> type:
     """The narrowest type with the diagonals of a `dia` matrix, or `Sparse`."""
     if matrix.format != "dia" or matrix.shape[0] != matrix.shape[1]:
         return Sparse
@@ -155,7 +156,7 @@ def _kind_of(matrix: Any) -> type:
     return Diagonal if width == 0 else Tridiagonal if width == 1 else Banded
 
 
-def _entries(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _entries(matrix: Foreign) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and values of what is stored; SciPy leaves out zeros of diagonals."""
     if matrix.format != "dia":
         stored = matrix.tocoo()
@@ -166,7 +167,7 @@ def _entries(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows[inside], columns[inside], matrix.data[inside]
 
 
-def _widths(matrix: Any, offsets: np.ndarray) -> tuple[int, int]:
+def _widths(matrix: Foreign, offsets: np.ndarray) -> tuple[int, int]:
     """How many diagonals there are below and above the main one, stored or occupied."""
     if matrix.format == "dia":
         offsets = -np.asarray(matrix.offsets)
@@ -175,7 +176,7 @@ def _widths(matrix: Any, offsets: np.ndarray) -> tuple[int, int]:
     return min(int(below), last), min(int(above), last)
 
 
-def _bands(sparse: Sparse, below: int, above: int) -> Any:
+def _bands(sparse: Sparse, below: int, above: int) -> jax.Array:
     """The storage of `Banded`."""
     n = sparse.shape[0]
     bands = [
@@ -185,7 +186,7 @@ def _bands(sparse: Sparse, below: int, above: int) -> Any:
     return jnp.stack(bands).reshape(below + above + 1, n)
 
 
-def _permutation(matrix: Any) -> Permutation:
+def _permutation(matrix: Foreign) -> Permutation:
     """A permutation, from the column of the one in every row."""
     stored = matrix.tocsr(copy=True)
     stored.sum_duplicates()
@@ -198,7 +199,7 @@ def _permutation(matrix: Any) -> Permutation:
     return Permutation(stored.indices, None if exact else kind)
 
 
-def _not_a(kind: type, matrix: Any, why: str) -> ShapeError:
+def _not_a(kind: type, matrix: Foreign, why: str) -> ShapeError:
     size = math.prod(matrix.shape)
     return ShapeError(
         message(

@@ -16,7 +16,6 @@ that iterates until it is content is no linear program, and is refused.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,8 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
 from tanjax._errors import CaptureError, ShapeError, message
-from tanjax._typing import Function
+from tanjax._jaxprs import Readable
+from tanjax._typing import AnyArray, Function
 from tanjax.arrays import is_inexact, is_quantity, is_structured, stored_of, unitful
 from tanjax.dispatch import transpose
 
@@ -96,11 +96,11 @@ class Space:
         self.leaves, self.tree = jax.tree.flatten(y)
         self.moves = [is_inexact(x) for x in self.leaves]
 
-    def trace(self, f: Function) -> tuple[Any, PyTree]:
+    def trace(self, f: Function) -> tuple[Readable, PyTree]:
         """The function as a jaxpr of inexact leaves, and its result with avals for arrays."""
         found: list[PyTree] = []
 
-        def flat(*moving: Any) -> list[Any]:
+        def flat(*moving: AnyArray) -> list[AnyArray]:
             rest = iter(moving)
             pairs = zip(self.leaves, self.moves, strict=True)
             out = f(jax.tree.unflatten(self.tree, [next(rest) if m else x for x, m in pairs]))
@@ -172,7 +172,7 @@ def _type(x: PyTree) -> str:
 class _Leaf:
     """What `type_text` reads the type of a number from."""
 
-    def __init__(self, aval: Any) -> None:
+    def __init__(self, aval: jax.ShapeDtypeStruct) -> None:
         self.aval = aval
 
 

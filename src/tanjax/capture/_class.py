@@ -17,21 +17,26 @@ with `__slots__` has no instance dictionary, and cannot be captured.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import GetAttrKey
 from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, RegistrationError, describe, message
-from tanjax._marks import ACTIVE, Static, capturing, is_operand, marked
+from tanjax._marks import ACTIVE, Cache, Static, capturing, is_operand, marked
 
 from ._types import CapturedClass
 
 _HANDLE = "_equation"  # an instance without numbers holds this one, so that it has an equation
 _NAMES = "_leaves"  # which attributes are leaves, known since its construction
+
+Instance: TypeAlias = PyTree  # of a captured class
+# What an instance is besides its leaves: their names, and static attributes by name.
+Aux: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, Hashable], ...]]
 
 
 class CaptureMeta(CapturedClass):
@@ -67,9 +72,9 @@ class CaptureMeta(CapturedClass):
                     hint="leave `__slots__` out.",
                 )
             )
-        cls._marks: dict[Any, Any] = {}
+        cls._marks: Cache = {}
         # Instead of that of `__call__` below, which takes anything.
-        init: Any = cls.__init__  # type: ignore[misc]  # of the class itself
+        init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of the class itself
         own = list(inspect.signature(init).parameters.values())[1:]
         cls.__signature__ = inspect.Signature(own)
         jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
@@ -78,7 +83,7 @@ class CaptureMeta(CapturedClass):
         if not (ACTIVE[0] and capturing()):
             return cls._make(args, kwargs)
 
-        def construct(*args: PyTree, **kwargs: PyTree) -> Any:
+        def construct(*args: PyTree, **kwargs: PyTree) -> Instance:
             instance = cls._make(args, kwargs)
             _require_hashable(cls.__name__, vars(instance))
             if not jax.tree.leaves(instance):
@@ -89,7 +94,7 @@ class CaptureMeta(CapturedClass):
         named = {k: v if _holds_array(v) else Static(v) for k, v in kwargs.items()}
         return marked("class", cls.__name__, cls, construct, args, named, cls._marks, moves=_moves)
 
-    def _make(cls, args: Any, kwargs: Any) -> Any:
+    def _make(cls, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> Instance:
         """An instance that knows which of its attributes are leaves."""
         instance = type.__call__(cls, *args, **kwargs)
         fields = vars(instance)
@@ -97,7 +102,7 @@ class CaptureMeta(CapturedClass):
         return instance
 
 
-def _require_hashable(name: str, fields: dict[str, Any]) -> None:
+def _require_hashable(name: str, fields: dict[str, PyTree]) -> None:
     """**Raises:** `CaptureError` for static attributes that no program can be compared by."""
     for key, value in fields.items():
         if key in fields[_NAMES]:
@@ -128,22 +133,22 @@ def _is_dynamic(value: PyTree) -> bool:
     return any(_moves(x) or is_instance(x) for x in jax.tree.leaves(value, is_leaf=is_instance))
 
 
-def _flatten(x: Any) -> tuple[list[Any], Any]:
+def _flatten(x: Instance) -> tuple[list[PyTree], Aux]:
     fields = vars(x)
     names = fields[_NAMES]
     static = tuple(sorted((k, v) for k, v in fields.items() if k not in names and k != _NAMES))
     return [fields[name] for name in names], (names, static)
 
 
-def _flatten_with_keys(x: Any) -> tuple[list[Any], Any]:
+def _flatten_with_keys(x: Instance) -> tuple[list[tuple[GetAttrKey, PyTree]], Aux]:
     values, aux = _flatten(x)
-    return [(jax.tree_util.GetAttrKey(k), v) for k, v in zip(aux[0], values, strict=True)], aux
+    return [(GetAttrKey(k), v) for k, v in zip(aux[0], values, strict=True)], aux
 
 
-def _unflatten(cls: type) -> Callable[[Any, Any], Any]:
-    def unflatten(aux: Any, children: Any) -> Any:
+def _unflatten(cls: type) -> Callable[[Aux, Iterable[PyTree]], Instance]:
+    def unflatten(aux: Aux, children: Iterable[PyTree]) -> Instance:
         names, static = aux
-        new: Any = object.__new__(cls)
+        new: Instance = object.__new__(cls)
         vars(new).update(static)
         vars(new).update(zip(names, children, strict=True))
         vars(new)[_NAMES] = names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +11,16 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, ShapeError, describe, message
-from tanjax._typing import Function
+from tanjax._typing import Function, Matrix
 from tanjax.arrays import BlockDiagonal, Identity, is_quantity, is_structured
 
 from ._higher_order import higher_order, require_function
 
 
 @functools.partial(higher_order, curried=True, name="ctrl")
-def _ctrl(f: Function, control: tuple[int, ...], wires: Any = None) -> Function:
+def _ctrl(
+    f: Function, control: tuple[int, ...], wires: tuple[PyTree, ...] | None = None
+) -> Function:
     def controlled(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if wires is not None:
             return _nothing(f(*args, **kwargs))
@@ -93,8 +94,8 @@ def _row(control: Sequence[int]) -> int:
     return int("".join(str(int(c)) for c in control), 2)
 
 
-def _controlled_matrix(f: Any, control: tuple[int, ...]) -> BlockDiagonal:
-    matrix: Any = f.plain("ctrl: matrix") if is_quantity(f) else f
+def _controlled_matrix(f: Matrix, control: tuple[int, ...]) -> BlockDiagonal:
+    matrix: Matrix = f.plain("ctrl: matrix") if is_quantity(f) else f
     matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(
@@ -104,6 +105,6 @@ def _controlled_matrix(f: Any, control: tuple[int, ...]) -> BlockDiagonal:
                 hint="map over a batch of matrices with `tj.vmap`.",
             )
         )
-    blocks: list[Any] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
+    blocks: list[Matrix] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
     blocks[_row(control)] = matrix
     return BlockDiagonal(*blocks)

@@ -15,8 +15,8 @@ equations, and a plot of more than some hundred cannot be read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ._equations import Equation, Operand, Variable
 from ._print import Names, call_text, program_text
@@ -49,7 +49,7 @@ class Frame:
     """A program with its boxes, in the order in which they run; inner programs are frames."""
 
     title: str
-    items: list[Any] = dataclasses.field(default_factory=list)
+    items: list[Box | Frame] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -73,7 +73,7 @@ class Picture:
         self._made: dict[Variable, int] = {}
         self.frame = self._program(program, program.name)
 
-    def _program(self, program: Program, title: str, closure: Any = ()) -> Frame:
+    def _program(self, program: Program, title: str, closure: Sequence[Operand] = ()) -> Frame:
         frame = Frame(title)
         for inner in program.consts:
             self._made[inner] = self._box(frame, self.names.typed(inner), "value")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal as OneOf
 
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._jaxpr_types import Aval, Equation as JaxEquation
+from tanjax._typing import Function
 from tanjax.arrays import stored_of
 
 from ._types import aval_text, is_typed, type_text
@@ -47,7 +50,7 @@ class Literal:
 
     __slots__ = ("aval", "is_static", "value")
 
-    def __init__(self, value: Any, aval: Any = None, is_static: bool = False) -> None:
+    def __init__(self, value: Any, aval: Aval | None = None, is_static: bool = False) -> None:
         self.value, self.aval, self.is_static = value, aval, is_static
 
     @property
@@ -67,7 +70,12 @@ class SlotView:
 
     __slots__ = ("consts", "function", "programs")
 
-    def __init__(self, function: Any, programs: Sequence[Program], consts: Any) -> None:
+    def __init__(
+        self,
+        function: Function,
+        programs: Sequence[Program],
+        consts: Sequence[Sequence[Operand]],
+    ) -> None:
         self.function, self.programs, self.consts = function, programs, consts
 
 
@@ -84,6 +92,11 @@ class Equation:
         "_lost", "_place", "call", "eqn", "inputs", "kind", "name", "out_tree", "outputs",
         "params", "programs", "slots", "target",
     )  # fmt: skip
+    # Of the kinds that have one; others hold `None`, and whoever reads it knows the kind.
+    target: Function
+    eqn: JaxEquation
+    call: Any  # a tree and its operands; of a field, the path to it
+    out_tree: tuple[PyTreeDef, Sequence[PyTree]]
 
     def __init__(
         self,
@@ -94,7 +107,7 @@ class Equation:
         *,
         params: Mapping[str, Any] | None = None,
         programs: Mapping[str, Program] | None = None,
-        place: Any = None,
+        place: JaxEquation | None = None,
         target: Any = None,
         eqn: Any = None,
         call: Any = None,

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias, TypeVar, overload
 
 import jax
 from jaxtyping import PyTree
@@ -33,7 +33,7 @@ from tanjax import _marks
 from tanjax._compat import Tracer
 from tanjax._errors import CaptureError, describe, message
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, of_operands, split
-from tanjax._typing import Function
+from tanjax._typing import AnyArray, Function
 
 from ._notes import called_from, explain
 from ._program import Program
@@ -41,7 +41,8 @@ from ._replay import Replay, as_it_is, is_of_functions
 from ._tracing import trace
 from ._types import is_typed
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
+Given: TypeAlias = tuple[Sequence[PyTree], dict[str, PyTree]]  # arguments of one call
 
 
 class Slot:
@@ -50,7 +51,7 @@ class Slot:
     def __init__(self, function: Function) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.programs: dict[Any, Program] = {}
+        self.programs: dict[Hashable, Program] = {}
         self.places: dict[int, int] = {}  # of a closed-over array, by identity, among the operands
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -153,27 +154,25 @@ def parameters(definition: Function) -> tuple[str, ...]:
     return tuple(p.name for p in found if p.kind in kinds)
 
 
-def emit(
-    name: str, public: Function, definition: Function, calls: Sequence[tuple[Any, Any]]
-) -> PyTree:
+def emit(name: str, public: Function, definition: Function, calls: Sequence[Given]) -> PyTree:
     """A call as an equation that carries the programs of its functions."""
     slots: list[Slot] = []
-    groups: list[Any] = [part for call in calls for part in call]
+    groups: list[PyTree] = [part for call in calls for part in call]
     groups[0] = _with_slots(groups[0], slots)
     named = public.parameters  # type: ignore[attr-defined]  # options may be functions, too
     groups[1] = {k: _with_slots(v, slots) if k in named else v for k, v in groups[1].items()}
     moving, tree, shape = split(tuple(groups), _marks.is_operand)
 
-    def run(*moving: Any) -> PyTree:
+    def run(*moving: AnyArray) -> PyTree:
         given = join(tree, shape, moving)
         f = definition
         for i in range(0, len(given), 2):
             f = f(*given[i], **given[i + 1])
         return f
 
-    result: list[Any] = []
+    result: list[PyTree] = []
 
-    def flat(*moving: Any) -> list[Any]:
+    def flat(*moving: AnyArray) -> list[AnyArray]:
         outs, *result[:] = split(run(*moving))
         return outs
 
@@ -184,7 +183,7 @@ def emit(
         raise
     consts = _closed_over(slots, closed.consts)
 
-    def again(*operands: Any) -> PyTree:
+    def again(*operands: AnyArray) -> PyTree:
         own = [operands[consts[id(c)][0]] if id(c) in consts else c for c in closed.consts]
         out_tree, out_shape = result
         outs = jax.core.eval_jaxpr(closed.jaxpr, own, *operands[len(consts) :])
@@ -199,7 +198,9 @@ def emit(
     return join(mark.out_tree, mark.out_shape, outs)
 
 
-def _closed_over(slots: Sequence[Slot], others: Sequence[Any]) -> dict[int, tuple[int, Any]]:
+def _closed_over(
+    slots: Sequence[Slot], others: Sequence[AnyArray]
+) -> dict[int, tuple[int, AnyArray]]:
     """What is an operand of a call, by identity, with its place.
 
     What the programs close over, and what else is traced; arrays of the definition stay inside.
@@ -227,7 +228,7 @@ def _is_function(x: PyTree) -> bool:
     return callable(x) and not isinstance(x, type | jax.Array)
 
 
-def require_function(where: str, f: Any) -> None:
+def require_function(where: str, f: object) -> None:
     """**Raises:** `CaptureError` if there is no function where one belongs."""
     if not callable(f):
         raise CaptureError(

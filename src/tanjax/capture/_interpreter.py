@@ -22,13 +22,15 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
+from jax.tree_util import KeyEntry
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, message, outside
+from tanjax._typing import AnyArray, Function
 
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
@@ -37,7 +39,7 @@ from ._program import Program, capture, register_walk, varies
 from ._tracing import is_argument
 from ._types import is_typed
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
 _KEPT = ("class",)  # equations that stay although nobody uses their result
 
 
@@ -90,9 +92,9 @@ class Interpreter:
     Array([1. , 0.5], dtype=float32)
     """
 
-    _handlers: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012  (one per class)
+    _handlers: dict[object, Function] = {}  # noqa: RUF012  (one per class)
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: PyTree) -> None:
         super().__init_subclass__(**options)
         cls._handlers = {}
         for base in reversed(cls.__mro__[:-1]):
@@ -134,7 +136,7 @@ class Interpreter:
         **Arguments:** `consts`: values of `program.consts`; those that it was captured with unless
         it is an inner program.
         """
-        env: dict[Variable, Any] = {}
+        env: dict[Variable, PyTree] = {}
         given = program.const_values() if consts is None else consts
         env.update(zip(program.consts, given, strict=True))
         env.update(zip(program.inputs, program.input_values(args, kwargs or {}), strict=True))
@@ -143,7 +145,7 @@ class Interpreter:
         values = [_value(x, env) for x in program.outputs]
         return jax.tree.unflatten(program.view.out_tree, values)
 
-    def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
+    def _step(self, equation: Equation, env: dict[Variable, PyTree]) -> None:
         with _compat.placed(equation.eqn):
             try:
                 args, kwargs = self._arguments(equation, env)
@@ -177,7 +179,7 @@ class Interpreter:
             self._warn_if_skipped(equation)
         return _compat.bind_again(eqn, args)
 
-    def _on_devices(self, equation: Equation, args: Sequence[Any]) -> Any:
+    def _on_devices(self, equation: Equation, args: Sequence[AnyArray]) -> list[AnyArray]:
         """An equation of JAX on values that vary over devices, inside of `jax.shard_map`."""
         eqn, args = equation.eqn, _compat.align(list(args))
         programs = {k: Program.of_jaxpr(j) for k, j in _jaxprs.inner_jaxprs(eqn)}
@@ -198,7 +200,9 @@ class Interpreter:
             )
         return found
 
-    def _higher_order(self, equation: Equation, args: Any, kwargs: Any) -> PyTree:
+    def _higher_order(
+        self, equation: Equation, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+    ) -> PyTree:
         f, start = equation.target, 0
         for count, names in _calls(equation):
             named = {k: kwargs[k] for k in names}
@@ -208,18 +212,22 @@ class Interpreter:
 
     # -- values ----------------------------------------------------------------------------
 
-    def _arguments(self, equation: Equation, env: dict[Variable, Any]) -> tuple[Any, Any]:
+    def _arguments(
+        self, equation: Equation, env: dict[Variable, PyTree]
+    ) -> tuple[Sequence[PyTree], dict[str, PyTree]]:
         if equation.call is None or equation.kind in ("construct", "field"):
             return [_value(x, env) for x in equation.inputs], {}
         tree, items = equation.call
         values = [_value(x, env) for x in items]
         for i, slot in equation.slots.items():
-            values[i] = self._walked(slot, [[env[v] for v in group] for group in slot.consts])
+            values[i] = self._walked(
+                slot, [[_value(v, env) for v in group] for group in slot.consts]
+            )
         groups = jax.tree.unflatten(tree, values)
         args = [x for group in groups[::2] for x in group]
         return args, {k: v for group in groups[1::2] for k, v in group.items()}
 
-    def _walked(self, slot: SlotView, consts: Sequence[Any]) -> Callable[..., PyTree]:
+    def _walked(self, slot: SlotView, consts: Sequence[Sequence[PyTree]]) -> Callable[..., PyTree]:
         """A function of a higher-order call that walks the program it was traced to."""
 
         @functools.wraps(slot.function)
@@ -232,8 +240,9 @@ class Interpreter:
 
         return walked
 
-    def _handler(self, equation: Equation) -> Callable[..., Any] | None:
-        handlers, target = self._handlers, equation.target
+    def _handler(self, equation: Equation) -> Function | None:
+        handlers = self._handlers
+        target: object = equation.target
         if not handlers:
             return None
         if equation.kind == "construct":
@@ -280,15 +289,15 @@ def _calls(equation: Equation) -> list[tuple[int, list[str]]]:
     return [(len(groups[i]), list(groups[i + 1])) for i in range(0, len(groups), 2)]
 
 
-def _hashable(x: Any) -> bool:
+def _hashable(x: object) -> bool:
     return getattr(type(x), "__hash__", None) is not None
 
 
-def _value(x: Operand, env: dict[Variable, Any]) -> Any:
+def _value(x: Operand, env: dict[Variable, PyTree]) -> PyTree:
     return x.value if isinstance(x, Literal) else env[x]
 
 
-def _field(equation: Equation, value: Any, key: Any) -> Any:
+def _field(equation: Equation, value: PyTree, key: KeyEntry) -> PyTree:
     """One step of the path to a field."""
     try:
         if hasattr(key, "name"):
@@ -309,7 +318,7 @@ def _field(equation: Equation, value: Any, key: Any) -> Any:
         ) from error
 
 
-def _bind(equation: Equation, out: PyTree, env: dict[Variable, Any]) -> None:
+def _bind(equation: Equation, out: PyTree, env: dict[Variable, PyTree]) -> None:
     """The results of an equation, for those who use them."""
     if equation.kind == "primitive":
         values = list(out) if isinstance(out, list | tuple) else [out]
@@ -332,7 +341,7 @@ def _bind(equation: Equation, out: PyTree, env: dict[Variable, Any]) -> None:
     env.update(zip(outputs, values, strict=True))
 
 
-def _moving(values: Sequence[Any]) -> list[Any]:
+def _moving(values: Sequence[PyTree]) -> list[PyTree]:
     return [v for v in values if is_typed(v) or is_argument(v)]
 
 

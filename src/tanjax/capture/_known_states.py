@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from tanjax import _compat, _jaxprs
+from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._typing import AnyArray
 
-Step = Callable[[Sequence[Any]], list[Any]]
+State: TypeAlias = Sequence[AnyArray]  # per value that is carried
+Step = Callable[[State], list[AnyArray]]
 
 
 class States:
@@ -25,11 +29,11 @@ class States:
     def __init__(
         self,
         step: Step,
-        goes_on: Callable[[Sequence[Any]], Any],
-        start: Sequence[Any],
-        eqn: Any,
+        goes_on: Callable[[State], Array],
+        start: State,
+        eqn: Equation,
         places: Sequence[int],
-        tested: Sequence[Any],
+        tested: Sequence[AnyArray],
     ) -> None:
         self.start, self._step, self._goes_on = list(start), step, goes_on
         loop = _compat.Loop.of(eqn.params)
@@ -47,7 +51,7 @@ class States:
         once = lambda state: [state[0] + 1, *self._next(state[1:])]
         self.count, *self.last = jax.lax.while_loop(go, once, [jnp.int32(0), *self.start])
 
-    def at(self, k: Any) -> list[Any]:
+    def at(self, k: int | Array) -> list[AnyArray]:
         """The state before step `k`."""
         if None in self._steps:
             body = lambda _, state: self._next(state)
@@ -59,27 +63,29 @@ class States:
             moved.append(s if steps is None else s + steps * jnp.asarray(c, dtype))
         return moved
 
-    def _next(self, state: Sequence[Any]) -> list[Any]:
+    def _next(self, state: State) -> list[AnyArray]:
         new = _like(self._step(state), self.start)
         if not self._by_row:
             return new
         goes = self._goes_on(state)
         return [_select(goes, a, b) for a, b in zip(new, state, strict=True)]
 
-    def rows(self, state: Sequence[Any], bars: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def rows(self, state: State, bars: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         """Cotangents after a step of the rows that made it, and of those that had stopped."""
         if not self._by_row:
             return list(bars), []
         goes, zero = self._goes_on(state), jnp.zeros_like
         return [_select(goes, b, zero(b)) for b in bars], [_select(goes, zero(b), b) for b in bars]
 
-    def _compared(self, test: Any, places: Sequence[int], tested: Sequence[Any]) -> Any:
+    def _compared(
+        self, test: OpenJaxpr, places: Sequence[int], tested: Sequence[AnyArray]
+    ) -> Array | None:
         """The number of steps of `while i < n: i += 1`; `None` of other loops."""
         if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt" or None in self._steps:
             return None
         if list(test.outvars) != list(test.eqns[0].outvars):
             return None
-        values: dict[Any, tuple[Any, int | None]] = {
+        values: dict[Variable, tuple[AnyArray, int | None]] = {
             v: (x, 0) for v, x in zip(test.invars, tested, strict=False)
         }
         carried = {place: i for i, place in enumerate(places)}
@@ -95,15 +101,15 @@ class States:
         return jnp.where(low < high, high - low, jnp.zeros_like(low))
 
 
-def _select(rows: Any, new: Any, old: Any) -> Any:
+def _select(rows: Array, new: Array, old: Array) -> Array:
     return jnp.where(rows.reshape(rows.shape + (1,) * (new.ndim - rows.ndim)), new, old)
 
 
-def _jaxpr(jaxpr: Any) -> Any:
+def _jaxpr(jaxpr: Any) -> OpenJaxpr:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
-def _increment(body: Any, place: int, out: int) -> int | None:
+def _increment(body: OpenJaxpr, place: int, out: int) -> int | None:
     """By how much an integer carry changes in a step; 0 of constants, `None` if nobody knows."""
     before, after = body.invars[place], body.outvars[out]
     if after is before:
@@ -118,11 +124,11 @@ def _increment(body: Any, place: int, out: int) -> int | None:
     return None
 
 
-def _like(state: Sequence[Any], start: Sequence[Any]) -> list[Any]:
+def _like(state: State, start: State) -> list[AnyArray]:
     """A state in the dtypes in which it started."""
     typed = lambda x, s: jax.lax.convert_element_type(x, jnp.result_type(s))
     return [typed(x, s) if _is_number(s) else x for x, s in zip(state, start, strict=True)]
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: AnyArray) -> bool:
     return not jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.extended)

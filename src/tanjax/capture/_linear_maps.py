@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from jaxtyping import PyTree
@@ -38,7 +37,7 @@ class LinearMap(metaclass=CapturedClass):
     __slots__ = ("in_fields", "out", "primals")
     equation = ""
 
-    def __init__(self, primals: Sequence[PyTree], out: PyTree, in_fields: Any) -> None:
+    def __init__(self, primals: Sequence[PyTree], out: PyTree, in_fields: Function) -> None:
         self.primals, self.out, self.in_fields = tuple(primals), out, in_fields
 
     def __init_subclass__(cls) -> None:
@@ -70,7 +69,7 @@ class LinearMap(metaclass=CapturedClass):
         raise NotImplementedError
 
 
-def call_linear_map(linear_map: Any, *given: PyTree) -> PyTree:
+def call_linear_map(linear_map: LinearMap, *given: PyTree) -> PyTree:
     """What an equation `pullback` or `pushforward` does."""
     return linear_map(*given)
 

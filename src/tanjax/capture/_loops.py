@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
+from jax import Array
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._typing import AnyArray
 
 from ._equations import Equation
 from ._program import Program
@@ -17,7 +18,9 @@ from ._program import Program
 Walk = Callable[..., PyTree]
 
 
-def walk_loop(equation: Equation, walk: Walk, operands: Sequence[Any]) -> list[Any] | None:
+def walk_loop(
+    equation: Equation, walk: Walk, operands: Sequence[AnyArray]
+) -> list[AnyArray] | None:
     """Run an equation of JAX whose bodies are `walk(program, args)`; `None` of others.
 
     Results are cast to the types that the program says: a body may compute in weaker ones.
@@ -26,25 +29,25 @@ def walk_loop(equation: Equation, walk: Walk, operands: Sequence[Any]) -> list[A
     return None if run is None else list(run(equation, walk, operands))
 
 
-def _flat(program: Program, walk: Walk) -> Callable[..., list[Any]]:
+def _flat(program: Program, walk: Walk) -> Callable[..., list[AnyArray]]:
     return lambda *args: list(walk(program, args))
 
 
-def _call(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+def _call(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
     (program,) = equation.programs.values()
     body = _flat(program, walk)
     body.__name__ = str(_compat.call_name(equation.eqn))
     return jax.jit(body)(*operands)
 
 
-def _checkpoint(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+def _checkpoint(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
     (program,) = equation.programs.values()
     params = equation.eqn.params
     options = {k: params[k] for k in ("policy", "prevent_cse") if k in params}
     return jax.checkpoint(_flat(program, walk), **options)(*operands)
 
 
-def _cond(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+def _cond(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
     eqn, (index, *rest) = equation.eqn, operands
     branches = [_flat(p, walk) for p in equation.programs.values()]
     if list(map(jax.typeof, operands)) != [v.aval for v in eqn.invars]:
@@ -59,12 +62,12 @@ def _cond(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
     return _compat.bind_again(eqn.replace(params=params), operands)
 
 
-def _scan(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+def _scan(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
     params, (program,) = equation.eqn.params, equation.programs.values()
     loop = _compat.Loop.of(params)
     _, fixed, carry, rows = loop.cut(operands)
 
-    def body(carry: Any, rows: Any) -> Any:
+    def body(carry: list[Array], rows: list[Array]) -> tuple[list[Array], list[Array]]:
         outs = walk(program, (*fixed, *carry, *rows))
         return list(outs[: len(carry)]), list(outs[len(carry) :])
 
@@ -73,7 +76,7 @@ def _scan(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
     return [*carry, *rows]
 
 
-def _while(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+def _while(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
     loop = _compat.Loop.of(equation.eqn.params)
     tested, fixed, carry, _ = loop.cut(operands)
     test, body = (equation.programs[f"{k}_jaxpr"] for k in ("cond", "body"))

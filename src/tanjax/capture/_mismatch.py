@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
+from jax.tree_util import KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, message
 from tanjax._marks import MOVING, Static, split
+from tanjax._typing import AnyArray
 
 from ._tracing import Traced, is_result
 from ._types import aval_text
 
 
-def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> list[Any]:
+def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> list[AnyArray]:
     """The arrays among arguments. **Raises:** `CaptureError` naming what is not as captured."""
     operands, tree, shape = split((args, kwargs), is_result)
     if tree != t.tree:
@@ -31,11 +31,11 @@ def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -
     return operands
 
 
-def _paths(tree: Any) -> list[Any]:
+def _paths(tree: PyTreeDef) -> list[tuple[KeyPath, int]]:
     return jax.tree_util.tree_leaves_with_path(jax.tree.unflatten(tree, range(tree.num_leaves)))
 
 
-def _argument(path: Any) -> str:
+def _argument(path: KeyPath) -> str:
     """The place of a leaf in `(args, kwargs)`: `argument 0['w']`, `keyword n`."""
     group, key, *rest = path
     inner = jax.tree_util.keystr(tuple(rest))
@@ -44,13 +44,13 @@ def _argument(path: Any) -> str:
     return f"keyword {key.key}{inner}"
 
 
-def expected(tree: Any) -> str:
+def expected(tree: PyTreeDef) -> str:
     args, kwargs = jax.tree.unflatten(tree, ["*"] * tree.num_leaves)
     named = [f"{k}={v}" for k, v in kwargs.items()]
     return f"({', '.join([*map(str, args), *named])})"
 
 
-def _text(x: Any) -> str:
+def _text(x: object) -> str:
     return f"static {x!r}" if isinstance(x, Static) else "an array"
 
 

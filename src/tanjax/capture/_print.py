@@ -7,8 +7,8 @@ version and are not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -142,7 +142,7 @@ def classes(equation: Equation) -> list[str]:
     return [", ".join(named)]
 
 
-def _indented(lines: Any, width: int) -> Iterator[str]:
+def _indented(lines: Iterable[str], width: int) -> Iterator[str]:
     return (" " * width + line for line in lines)
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 from jax.tree_util import PyTreeDef
@@ -29,7 +28,9 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, message
+from tanjax._jaxpr_types import Aval, Equation as JaxEquation, OpenJaxpr, Variable as JaxVariable
 from tanjax._marks import MOVING, Static
+from tanjax._typing import AnyArray
 from tanjax.arrays import is_quantity
 from tanjax.transforms import planned_if_lost
 
@@ -178,18 +179,18 @@ class Program:
         """`(args, kwargs)` as the program takes them, of `jax.ShapeDtypeStruct`."""
         return _marks.join(self._traced.tree, self._traced.shape, self._avals())
 
-    def _avals(self) -> list[Any]:
+    def _avals(self) -> list[Aval | jax.ShapeDtypeStruct]:
         return [_placeholder(v.aval) for v in self.closed.jaxpr.invars]
 
     # -- values, for interpreters ------------------------------------------------------------
 
-    def const_values(self) -> list[Any]:
+    def const_values(self) -> list[PyTree]:
         """The values of `consts` at the capture."""
         known = dict(zip(self.closed.jaxpr.constvars, self.closed.consts, strict=True))
         fill = lambda v: v.value if isinstance(v, Static) else known[v]
         return [jax.tree.map(fill, c.skeleton) for c in self.consts]
 
-    def input_values(self, args: PyTree, kwargs: dict[str, PyTree]) -> list[Any]:
+    def input_values(self, args: PyTree, kwargs: dict[str, PyTree]) -> list[PyTree]:
         """The values of `inputs` among arguments: one per typed value or array."""
         t = self._traced
         captured = skeleton(t.tree, t.shape, self.closed.jaxpr.invars)
@@ -218,7 +219,7 @@ class Program:
         And what holds one of these, in a loop or a branch.
         """
 
-        def stays(eqn: Any) -> bool:
+        def stays(eqn: JaxEquation) -> bool:
             mark = _marks.mark_of(eqn)
             if mark is not None and mark.kind in kinds:
                 return True
@@ -253,7 +254,7 @@ class Program:
             return result
         return planned_if_lost(self.name, self, self.__call__, args, kwargs, result)
 
-    def _joined(self, outs: Sequence[Any]) -> PyTree:
+    def _joined(self, outs: Sequence[AnyArray]) -> PyTree:
         return _marks.join(self._traced.out_tree, self._traced.out_shape, outs)
 
     @functools.cached_property
@@ -281,7 +282,7 @@ def register_walk(walk: Callable[..., PyTree]) -> None:
     _walk[:] = [walk]
 
 
-def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
+def varies(operands: Sequence[AnyArray], variables: Sequence[JaxVariable]) -> bool:
     """Whether operands vary over manual axes of a mesh over which those captured did not.
 
     Then no equation of JAX can be taken as it stands: where a replicated value meets a varying one
@@ -291,7 +292,7 @@ def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
     return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
 
 
-def _placeholder(aval: Any) -> Any:
+def _placeholder(aval: Aval) -> Aval | jax.ShapeDtypeStruct:
     """What stands for an argument that is not there."""
     if not isinstance(aval, jax.core.ShapedArray):
         return aval
@@ -299,19 +300,19 @@ def _placeholder(aval: Any) -> Any:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=_sharding(aval))
 
 
-def _sharding(aval: Any) -> Any:
+def _sharding(aval: Aval) -> jax.sharding.Sharding | None:
     """The sharding of an aval where it is explicit: others are none of a program's."""
     found = getattr(aval, "sharding", None)
     mesh = getattr(found, "mesh", None)
     return None if mesh is None or getattr(mesh, "empty", True) else found
 
 
-def _has_quantity(tree: Any) -> bool:
+def _has_quantity(tree: PyTreeDef) -> bool:
     leaves = jax.tree.unflatten(tree, [0] * tree.num_leaves)
     return any(map(is_quantity, jax.tree.leaves(leaves, is_leaf=is_quantity)))
 
 
-def _computes_with(jaxpr: Any) -> bool:
+def _computes_with(jaxpr: OpenJaxpr) -> bool:
     """Whether a marked call in a jaxpr takes or gives a quantity."""
     for eqn in jaxpr.eqns:
         mark = _marks.mark_of(eqn)

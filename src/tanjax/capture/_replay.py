@@ -5,7 +5,7 @@ compiled program of everything would round otherwise. So the equations run one a
 what can be prepared is: which numbers go where, who is needed no more, and a compiled function per
 operation, kept by its mark, so that equal calls of all programs share it. Against binding each
 equation this saves 15 us per operation; it is safe because the function binds that very equation,
-and `tests/capture/test_eager_replay.py` compares bits.
+and `tests/capture/together/test_eager_replay.py` compares bits.
 
 Under a trace operations are `jax.jit` functions, as they are by themselves, and nothing else is:
 a `jit` around a loop, or around everything, would add up cotangents in another order, and gradients
@@ -16,22 +16,25 @@ with their marks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias
 
 import jax
 
 from tanjax import _compat, _jaxprs
+from tanjax._jaxpr_types import Equation, Variable
 from tanjax._marks import Mark, mark_of
+from tanjax._typing import AnyArray
 from tanjax.registry import Operation
 
-Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-Mode = Callable[[Any, Mark | None], Callable[..., Any]]  # of an equation and its mark: what runs it
+Run: TypeAlias = Callable[..., Sequence[AnyArray]]  # of the operands of an equation
+Step = tuple[Run, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+Mode = Callable[[Equation, Mark | None], Run]  # of an equation and its mark: what runs it
 
 _PARTS = ("higher_order", "pullback", "class", "helper", "densify")
 
 
-_KEPT: dict[Any, Callable[..., Any]] = {}  # inlined calls, by what they run
+_KEPT: dict[Hashable, Run] = {}  # inlined calls, by what they run
 _MOST = 1024
 
 
@@ -40,7 +43,9 @@ class Replay:
 
     __slots__ = ("_count", "_filled", "_inputs", "_outputs", "_steps")
 
-    def __init__(self, closed: Any, enters: Callable[[Mark], bool], mode: Mode) -> None:
+    def __init__(
+        self, closed: _jaxprs.Readable, enters: Callable[[Mark], bool], mode: Mode
+    ) -> None:
         """Prepare it.
 
         **Arguments:** `enters`: of which marks the calls run equation by equation too; `mode`: how
@@ -58,9 +63,9 @@ class Replay:
             kept.update(reads, writes)
         self._count = places.count
 
-    def __call__(self, *operands: Any) -> list[Any]:
+    def __call__(self, *operands: AnyArray) -> list[AnyArray]:
         """The results; values are let go after their last use."""
-        values: list[Any] = [None] * self._count
+        values: list[AnyArray] = [None] * self._count
         for place, value in self._filled:
             values[place] = value
         for place, value in zip(self._inputs, operands, strict=True):
@@ -93,25 +98,24 @@ class _Places:
     """Where the values of variables stand in a list, and literals."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
-        self.literals: list[tuple[int, Any]] = []
+        self._known: dict[Variable, int] = {}
+        self.literals: list[tuple[int, AnyArray]] = []
         self.count = 0
 
-    def __call__(self, v: Any) -> int:
-        is_literal = _jaxprs.is_literal(v)
-        if is_literal or v not in self._known:
+    def __call__(self, v: Variable) -> int:
+        if _jaxprs.is_literal(v) or v not in self._known:
             place, self.count = self.count, self.count + 1
-            if is_literal:
+            if _jaxprs.is_literal(v):
                 self.literals.append((place, v.val))
                 return place
             self._known[v] = place
         return self._known[v]
 
 
-def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool], mode: Mode) -> Step:
+def _step(eqn: Equation, places: _Places, enters: Callable[[Mark], bool], mode: Mode) -> Step:
     mark = mark_of(eqn)
     if mark is not None and enters(mark):
-        call: Callable[..., Any] = Replay(eqn.params["jaxpr"], enters, mode)
+        call: Run = Replay(eqn.params["jaxpr"], enters, mode)
     else:
         call = mode(eqn, mark)
     return call, tuple(map(places, eqn.invars)), tuple(map(places, eqn.outvars)), ()
@@ -120,7 +124,7 @@ def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool], mode: Mode)
 # -- modes -------------------------------------------------------------------------------------
 
 
-def compiled(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
+def compiled(eqn: Equation, mark: Mark | None) -> Run:
     """Outside of a trace: a call is a compiled function, one for all equations of the mark."""
     if mark is None or not _is_whole(eqn, mark):
         return functools.partial(_bound, eqn)
@@ -131,7 +135,7 @@ def compiled(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
     return mark.compiled
 
 
-def inlined(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
+def inlined(eqn: Equation, mark: Mark | None) -> Run:
     """Under a trace: a call as the operation makes it; `jax.jit` keeps what it derives of it."""
     if mark is None or not _is_whole(eqn, mark):
         keeps = mark is None and inline_calls_dissolve() and _is_unary(eqn)
@@ -144,21 +148,21 @@ def inlined(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
     return mark.inlined
 
 
-def as_it_is(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
+def as_it_is(eqn: Equation, mark: Mark | None) -> Run:
     """While a function is captured: the equation again, from the line that it came from."""
     return functools.partial(_placed, eqn)
 
 
-def _is_whole(eqn: Any, mark: Mark) -> bool:
+def _is_whole(eqn: Equation, mark: Mark) -> bool:
     """Whether a call is what was marked, the very jaxpr, and does nothing but return."""
     return mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects
 
 
-def _bound(eqn: Any, *operands: Any) -> Sequence[Any]:
+def _bound(eqn: Equation, *operands: AnyArray) -> Sequence[AnyArray]:
     return _compat.bind_again(eqn, operands)
 
 
-def _placed(eqn: Any, *operands: Any) -> Sequence[Any]:
+def _placed(eqn: Equation, *operands: AnyArray) -> Sequence[AnyArray]:
     with _compat.placed(eqn):
         return _compat.bind_again(eqn, operands)
 
@@ -170,14 +174,14 @@ def inline_calls_dissolve() -> bool:
     return not any(_compat.call_name(eqn) for eqn in closed.jaxpr.eqns)
 
 
-def _is_unary(eqn: Any) -> bool:
+def _is_unary(eqn: Equation) -> bool:
     """Whether an equation is a primitive of one number, or of one and literals."""
     if eqn.effects or next(_jaxprs.inner_jaxprs(eqn), None) is not None:
         return False
     return sum(not _jaxprs.is_literal(v) for v in eqn.invars) == 1 == len(eqn.outvars)
 
 
-def _kept(eqn: Any) -> Callable[..., Any]:
+def _kept(eqn: Equation) -> Run:
     """An equation as the inlined call that it was in a function of `jax.numpy`.
 
     JAX keeps how it linearised that. Otherwise the warm trace of a gradient takes 1.5 times as long

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
+from tanjax._jaxpr_types import OpenJaxpr
+from tanjax._jaxprs import Readable
 from tanjax._marks import Shape, is_number, join, of_operands, split
+from tanjax._typing import AnyArray
+
+
+class Traceable(Readable, Protocol):
+    """A closed jaxpr as JAX makes it, which is changed by making another."""
+
+    def replace(self, *, jaxpr: OpenJaxpr = ...) -> Traceable: ...
 
 
 class Traced(NamedTuple):
     """A jaxpr of plain arrays, with the trees of what it takes and gives."""
 
-    closed: Any
-    tree: Any
+    closed: Traceable
+    tree: PyTreeDef
     shape: Shape
-    out_tree: Any
+    out_tree: PyTreeDef
     out_shape: Shape
 
 
 def trace(
-    function: Callable[..., PyTree], tree: Any, shape: Shape, moving: Sequence[Any]
+    function: Callable[..., PyTree], tree: PyTreeDef, shape: Shape, moving: Sequence[AnyArray]
 ) -> Traced:
     """Trace a function of `(args, kwargs)` on the operands `moving`; the user's code runs once."""
-    found: list[Any] = []
+    found: list[PyTree] = []
 
-    def flat(*moving: Any) -> list[Any]:
+    def flat(*moving: AnyArray) -> list[AnyArray]:
         args, kwargs = join(tree, shape, moving)
         outs, *result = split(function(*args, **kwargs), is_result)
         found[:] = result

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jaxtyping import PyTree
 
 from tanjax import transforms
@@ -53,7 +54,7 @@ def _for_loop(body: Function, start: int, stop: int, step: int, *state: PyTree) 
     count = -((start - stop) // step)
     count = max(0, count) if isinstance(count, int) else jnp.maximum(0, count)
 
-    def once(k: Any, state: PyTree) -> PyTree:
+    def once(k: Array, state: PyTree) -> PyTree:
         out = body(start + k * step, *state)
         return (out,) if len(state) == 1 else tuple(out if state or out is not None else ())
 

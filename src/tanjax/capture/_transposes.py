@@ -19,32 +19,39 @@ is promised to be linear: like JAX, this sees no constant that is added.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
 from tanjax._errors import CaptureError, message
+from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr, Variable
+from tanjax._typing import AnyArray
 
 from ._known_states import States
 
 LINEAR = object()  # in the place of a value that depends on what a function is linear in
-Pull = Callable[[Sequence[Any]], list[Any]]  # cotangents of results, `None` for zeros, to operands
+Value: TypeAlias = AnyArray  # or `LINEAR`
+Cotangents: TypeAlias = Sequence[Array | None]  # `None` for zeros
+Pull = Callable[[Cotangents], list[Array | None]]  # cotangents of results to those of operands
+T = TypeVar("T")
 
 
-def linear_transpose(closed: Any) -> Callable[[Sequence[Any]], list[Any]]:
+def linear_transpose(closed: _jaxprs.Readable) -> Callable[[Sequence[Array]], list[Array]]:
     """The transpose of a closed jaxpr, from cotangents of its results to those of its arguments."""
     jaxpr, avals = closed.jaxpr, [v.aval for v in closed.jaxpr.invars]
 
-    def by_jax(cts: Sequence[Any]) -> list[Any]:
-        run = lambda *x: jax.core.eval_jaxpr(jaxpr, closed.consts, *x)
+    def by_jax(cts: Sequence[Array]) -> list[Array]:
+        run = lambda *x: _jaxprs.evaluate(jaxpr, closed.consts, *x)
         try:
             return list(jax.linear_transpose(run, *map(_like, avals))(list(cts)))
         except Exception:  # the walk says what it is, and in which line
             return walked(cts)
 
-    def walked(cts: Sequence[Any]) -> list[Any]:
+    def walked(cts: Sequence[Array]) -> list[Array]:
         outs, pull = _split(jaxpr, closed.consts, [LINEAR] * len(avals))
         found = pull([ct if out is LINEAR else None for out, ct in zip(outs, cts, strict=True)])
         return _filled(found, avals)
@@ -52,7 +59,7 @@ def linear_transpose(closed: Any) -> Callable[[Sequence[Any]], list[Any]]:
     return walked if _has_while(jaxpr) else by_jax
 
 
-def _has_while(jaxpr: Any) -> bool:
+def _has_while(jaxpr: OpenJaxpr) -> bool:
     return any(
         e.primitive.name == "while" or any(_has_while(_open(j)[0]) for _, j in _inner(e))
         for e in jaxpr.eqns
@@ -62,16 +69,16 @@ def _has_while(jaxpr: Any) -> bool:
 _inner = _jaxprs.inner_jaxprs
 
 
-def _open(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+def _open(jaxpr: Any) -> tuple[OpenJaxpr, Sequence[AnyArray]]:
     """A jaxpr and its constants, however it is kept."""
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
 
-def _like(aval: Any) -> Any:
+def _like(aval: Aval) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _filled(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+def _filled(cts: Cotangents, avals: Sequence[Aval]) -> list[Array]:
     """Cotangents of the dtypes of some values, zeros written out."""
     return [
         jnp.zeros(a.shape, a.dtype) if ct is None else jax.lax.convert_element_type(ct, a.dtype)
@@ -79,27 +86,29 @@ def _filled(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _pick(values: Sequence[Any], flags: Sequence[bool], on: bool = True) -> list[Any]:
+def _pick(values: Sequence[T], flags: Sequence[bool], on: bool = True) -> list[T]:
     return [v for v, f in zip(values, flags, strict=True) if f is on]
 
 
-def _place(flags: Sequence[bool], known: Sequence[Any], linear: Sequence[Any]) -> list[Any]:
+def _place(flags: Sequence[bool], known: Sequence[T], linear: Sequence[T]) -> list[T]:
     """Two lists as one: `linear` where the flags are set, `known` elsewhere."""
     k, x = iter(known), iter(linear)
     return [next(x) if f else next(k) for f in flags]
 
 
-def _marked(flags: Sequence[bool], known: Sequence[Any]) -> list[Any]:
+def _marked(flags: Sequence[bool], known: Sequence[AnyArray]) -> list[Value]:
     return _place(flags, known, [LINEAR] * sum(flags))
 
 
-def _split(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> tuple[list[Any], Pull]:
+def _split(
+    jaxpr: OpenJaxpr, consts: Sequence[AnyArray], args: Sequence[Value]
+) -> tuple[list[Value], Pull]:
     """Evaluate what does not depend on the arguments that are `LINEAR`, and transpose the rest."""
-    env: dict[Any, Any] = {}
+    env: dict[Variable, Value] = {}
     env.update(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
-    tape: list[tuple[Any, list[Any], Pull]] = []
+    tape: list[tuple[Equation, list[Variable], Pull]] = []
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if any(v is LINEAR for v in values):
@@ -111,10 +120,10 @@ def _split(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> tuple[list
         env.update(zip(eqn.outvars, outs, strict=True))
     outs = [read(v) for v in jaxpr.outvars]
 
-    def pull_all(cts: Sequence[Any]) -> list[Any]:
-        total: dict[Any, Any] = {}
+    def pull_all(cts: Cotangents) -> list[Array | None]:
+        total: dict[Variable, Array] = {}
 
-        def add(variables: Sequence[Any], cts: Sequence[Any]) -> None:
+        def add(variables: Sequence[Variable], cts: Cotangents) -> None:
             for v, ct in zip(variables, cts, strict=True):
                 if ct is not None:
                     total[v] = total[v] + ct if v in total else ct
@@ -130,7 +139,7 @@ def _split(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> tuple[list
     return outs, pull_all
 
 
-def _explained(eqn: Any, pull: Pull, cts: Sequence[Any]) -> list[Any]:
+def _explained(eqn: Equation, pull: Pull, cts: Cotangents) -> list[Array | None]:
     try:
         return pull(cts)
     except Exception as error:
@@ -140,14 +149,14 @@ def _explained(eqn: Any, pull: Pull, cts: Sequence[Any]) -> list[Any]:
         raise
 
 
-def _by_jax(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
+def _by_jax(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     """The transpose of one equation as JAX has it."""
     flags = [v is LINEAR for v in values]
     known = _pick(values, flags, False)
     forward = lambda *x: _compat.bind_again(eqn, _place(flags, known, x))
     avals = [v.aval for v in eqn.outvars]
 
-    def pull(cts: Sequence[Any]) -> list[Any]:
+    def pull(cts: Cotangents) -> list[Array | None]:
         like = [_like(v.aval) for v in _pick(eqn.invars, flags)]
         return list(jax.linear_transpose(forward, *like)(_filled(cts, avals)))
 
@@ -157,7 +166,7 @@ def _by_jax(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
 # -- what depends on what ----------------------------------------------------------------------
 
 
-def _depends(jaxpr: Any, flags: Sequence[bool]) -> list[bool]:
+def _depends(jaxpr: OpenJaxpr, flags: Sequence[bool]) -> list[bool]:
     """Which results depend on the arguments with a flag, as `_split` will find it."""
     linear = {v for v, f in zip(jaxpr.invars, flags, strict=True) if f}
     of = lambda v: not _jaxprs.is_literal(v) and v in linear
@@ -168,7 +177,7 @@ def _depends(jaxpr: Any, flags: Sequence[bool]) -> list[bool]:
     return [of(v) for v in jaxpr.outvars]
 
 
-def _equation_depends(eqn: Any, given: Sequence[bool]) -> list[bool]:
+def _equation_depends(eqn: Equation, given: Sequence[bool]) -> list[bool]:
     rule = _RULES.get(eqn.primitive.name)
     if rule is _call:
         return _depends(_called(eqn)[0], given)
@@ -183,7 +192,9 @@ def _equation_depends(eqn: Any, given: Sequence[bool]) -> list[bool]:
     return [True] * len(eqn.outvars)
 
 
-def _fixpoint(body: Any, fixed: Any, carry: Any, rows: Any) -> tuple[list[bool], list[bool]]:
+def _fixpoint(
+    body: OpenJaxpr, fixed: Sequence[bool], carry: Sequence[bool], rows: Sequence[bool]
+) -> tuple[list[bool], list[bool]]:
     """Which carries and rows of results depend on linear operands, after any number of steps."""
     carry = list(carry)
     while True:
@@ -197,15 +208,15 @@ def _fixpoint(body: Any, fixed: Any, carry: Any, rows: Any) -> tuple[list[bool],
 # -- calls and branches ------------------------------------------------------------------------
 
 
-def _called(eqn: Any) -> tuple[Any, Sequence[Any]]:
+def _called(eqn: Equation) -> tuple[OpenJaxpr, Sequence[AnyArray]]:
     return _open(next(j for _, j in _inner(eqn)))
 
 
-def _call(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
+def _call(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     return _split(*_called(eqn), values)
 
 
-def _cond(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
+def _cond(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     index, *operands = values
     if index is LINEAR:
         raise _not_linear("cond", "which branch it takes", eqn)
@@ -214,15 +225,15 @@ def _cond(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     avals = [v.aval for v in _pick(eqn.invars, flags)]
     branches = [_open(j) for j in eqn.params["branches"]]
 
-    def evaluate(jaxpr: Any, consts: Any) -> Callable[..., list[Any]]:
+    def evaluate(jaxpr: OpenJaxpr, consts: Sequence[AnyArray]) -> Callable[[], list[Value]]:
         return lambda: _pick(_split(jaxpr, consts, operands)[0], out_flags, False)
 
-    def back(jaxpr: Any, consts: Any) -> Callable[..., list[Any]]:
+    def back(jaxpr: OpenJaxpr, consts: Sequence[AnyArray]) -> Callable[[Cotangents], list[Array]]:
         return lambda cts: _filled(_split(jaxpr, consts, operands)[1](cts), avals)
 
     known = jax.lax.switch(index, [evaluate(*b) for b in branches])
 
-    def pull(cts: Sequence[Any]) -> list[Any]:
+    def pull(cts: Cotangents) -> list[Array | None]:
         return list(jax.lax.switch(index, [back(*b) for b in branches], list(cts)))
 
     return _marked(out_flags, known), pull
@@ -230,8 +241,11 @@ def _cond(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
 
 # -- loops -------------------------------------------------------------------------------------
 
+# Cotangents of what a body carries, and the sums of those of what it keeps.
+_Bars: TypeAlias = tuple[list[Array], list[Array]]
 
-def _while(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
+
+def _while(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     tested, fixed, carry, _ = _compat.Loop.of(eqn.params).cut(values)
     (test, test_consts), (body, consts) = (
         _open(eqn.params[f"{k}_jaxpr"]) for k in ("cond", "body")
@@ -241,10 +255,10 @@ def _while(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     if any(map(is_linear, tested)) or any(_depends(test, [False] * len(tested) + flags)):
         raise _not_linear("while_loop", "how often it runs", eqn)
 
-    def split(known: Sequence[Any]) -> tuple[list[Any], Pull]:
+    def split(known: Sequence[AnyArray]) -> tuple[list[Value], Pull]:
         return _split(body, consts, [*fixed, *_marked(flags, known)])
 
-    def goes_on(known: Sequence[Any]) -> Any:
+    def goes_on(known: Sequence[AnyArray]) -> Array:
         return _split(test, test_consts, [*tested, *_marked(flags, known)])[0][0]
 
     step = lambda known: _pick(split(known)[0], flags, False)
@@ -253,8 +267,8 @@ def _while(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     avals = [v.aval for v in _pick(body.invars[len(fixed) :], flags)]
     kept = [v.aval for v, x in zip(body.invars, fixed, strict=False) if x is LINEAR]
 
-    def pull(cts: Sequence[Any]) -> list[Any]:
-        def back(k: Any, state: Any) -> Any:
+    def pull(cts: Cotangents) -> list[Array | None]:
+        def back(k: Array, state: _Bars) -> _Bars:
             (bars, sums), known = state, states.at(states.count - 1 - k)
             runs, stays = states.rows(known, bars)
             found = split(known)[1](_place(flags, [None] * len(places), runs))
@@ -269,7 +283,7 @@ def _while(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     return _marked(flags, states.last), pull
 
 
-def _scan(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
+def _scan(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     params = eqn.params
     _, fixed, carry, rows = _compat.Loop.of(params).cut(values)
     body, consts = _open(params["jaxpr"])
@@ -280,10 +294,10 @@ def _scan(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     count, length, backwards = len(flags), params["length"], params["reverse"]
     known_rows = _pick(rows, of_rows, False)
 
-    def split(known: Any, row: Any) -> tuple[list[Any], Pull]:
+    def split(known: Sequence[Array], row: Sequence[Array]) -> tuple[list[Value], Pull]:
         return _split(body, consts, [*fixed, *_marked(flags, known), *_marked(of_rows, row)])
 
-    def forward(known: Any, row: Any) -> Any:
+    def forward(known: list[Array], row: list[Array]) -> PyTree:
         outs, _ = split(known, row)
         ys = _pick(outs[count:], of_ys, False)
         return _pick(outs[:count], flags, False), (known, ys)
@@ -295,8 +309,8 @@ def _scan(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     row_avals = [v.aval for v in _pick(variables[count:], of_rows)]
     kept = [v.aval for v, x in zip(body.invars, fixed, strict=False) if x is LINEAR]
 
-    def pull(cts: Sequence[Any]) -> list[Any]:
-        def back(state: Any, row: Any) -> Any:
+    def pull(cts: Cotangents) -> list[Array | None]:
+        def back(state: _Bars, row: PyTree) -> tuple[_Bars, list[Array]]:
             (bars, sums), (known, row, y_bars) = state, row
             given = _place([*flags, *of_ys], [None] * (len(start) + len(ys)), [*bars, *y_bars])
             found = split(known, row)[1](given)
@@ -315,16 +329,16 @@ def _scan(eqn: Any, values: Sequence[Any]) -> tuple[list[Any], Pull]:
     return [*_marked(flags, last), *_marked(of_ys, ys)], pull
 
 
-def _sums(sums: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+def _sums(sums: Sequence[Array], found: Cotangents) -> list[Array]:
     return [s if f is None else s + f for s, f in zip(sums, found, strict=False)]
 
 
-def _moved(bars: Sequence[Any], flags: Sequence[bool], carry: Sequence[Any]) -> list[Any]:
+def _moved(bars: Sequence[T], flags: Sequence[bool], carry: Sequence[Value]) -> list[T]:
     """The cotangents of initial carries that depend on linear operands."""
     return [b for b, x in zip(bars, _pick(carry, flags), strict=True) if x is LINEAR]
 
 
-def _not_linear(name: str, what: str, eqn: Any) -> CaptureError:
+def _not_linear(name: str, what: str, eqn: Equation) -> CaptureError:
     source = _compat.source_of(eqn)
     return CaptureError(
         message(
@@ -337,7 +351,7 @@ def _not_linear(name: str, what: str, eqn: Any) -> CaptureError:
 
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint",
           "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # fmt: skip
-_RULES: dict[str, Any] = {
+_RULES: dict[str, Callable[[Equation, Sequence[Value]], tuple[list[Value], Pull]]] = {
     **dict.fromkeys(_CALLS, _call),
     "cond": _cond,
     "scan": _scan,

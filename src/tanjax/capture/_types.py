@@ -11,9 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
+from tanjax._jaxpr_types import Aval
 from tanjax._marks import Static
+from tanjax._typing import AnyArray, DType
 from tanjax.arrays import is_quantity, is_structured
 from tanjax.dispatch import Factorization
 from tanjax.units import Unit
@@ -30,19 +33,19 @@ def is_typed(x: PyTree) -> bool:
     return is_structured(x) or type(x) is Factorization or isinstance(type(x), CapturedClass)
 
 
-def children(x: PyTree) -> tuple[list[Any], Any]:
+def children(x: PyTree) -> tuple[list[PyTree], PyTreeDef]:
     """The values of which a typed value is made, and how it is put together."""
     return jax.tree.flatten(x, is_leaf=lambda v: v is not x and is_typed(v))
 
 
-def dtype_text(dtype: Any) -> str:
+def dtype_text(dtype: DType) -> str:
     """`float32` as `f32`."""
     name = str(dtype)
     stem = name.rstrip("0123456789")
     return f"{_SHORT[stem]}{name[len(stem) :]}" if stem in _SHORT and stem != name else name
 
 
-def aval_text(aval: Any) -> str:
+def aval_text(aval: Aval) -> str:
     """An abstract value: `f32[4,3]`, `Ref<f32[3]>`."""
     if not hasattr(aval, "dtype") or not hasattr(aval, "shape"):
         return str(aval)
@@ -50,7 +53,7 @@ def aval_text(aval: Any) -> str:
     return f"Ref<{text}>" if "Ref" in type(aval).__name__ else text
 
 
-def aval_text_of(x: Any) -> str:
+def aval_text_of(x: AnyArray) -> str:
     """Of a number that stands in the program: an array as its aval, others by their class."""
     return aval_text(x) if hasattr(x, "dtype") and hasattr(x, "shape") else type(x).__name__
 
@@ -76,12 +79,12 @@ def unit_text(unit: Unit) -> str:
     return str(unit).replace(" / ", "/") or "1"
 
 
-def _is_handle(x: PyTree, part: Any) -> bool:
+def _is_handle(x: PyTree, part: PyTree) -> bool:
     """Whether a part of an instance is there only so that it has one."""
     return getattr(x, "_equation", None) is part
 
 
-def statics(x: PyTree) -> dict[str, Any]:
+def statics(x: PyTree) -> dict[str, object]:
     """The static fields of an instance that differ from their defaults."""
     if isinstance(type(x), CapturedClass):
         return dict(jax.tree.flatten(x, is_leaf=lambda v: v is not x)[1].node_data()[1][1])
@@ -93,7 +96,7 @@ def statics(x: PyTree) -> dict[str, Any]:
     return {k: v for k, v in found.items() if not _same(v, default[k])}
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     try:
         return bool(a == b)
     except Exception:  # whatever a field compares as, it is not its default
@@ -107,7 +110,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def value_text(value: Any, longest: int = 60) -> str:
+def value_text(value: object, longest: int = 60) -> str:
     """A parameter: short ones whole, dtypes and functions by name, long ones as `…`."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return dtype_text(np.dtype(value))

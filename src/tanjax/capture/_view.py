@@ -15,20 +15,28 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.tree_util import KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
+from tanjax._jaxpr_types import Aval, Equation as JaxEquation, OpenJaxpr, Variable as JaxVariable
 from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
+from tanjax._typing import AnyArray
 
-from ._equations import Equation, Literal, Operand, SlotView, Variable
+from ._equations import Equation, Kind, Literal, Operand, SlotView, Variable
 from ._types import children, is_typed
 
 if TYPE_CHECKING:
+    from ._higher_order import Slot
     from ._program import Program
+
+Key: TypeAlias = tuple[PyTreeDef, tuple[object, ...]]  # a typed value: its structure, its leaves
+Place: TypeAlias = tuple[int, int | str]  # of an argument: its group, and its index or name
+Leaf: TypeAlias = JaxVariable | Static  # of a skeleton
 
 
 class View:
@@ -36,19 +44,19 @@ class View:
 
     def __init__(
         self,
-        jaxpr: Any,
+        jaxpr: OpenJaxpr,
         arguments: PyTree,
-        results: Callable[[Sequence[Any]], PyTree],
+        results: Callable[[Sequence[JaxVariable]], PyTree],
         program_of: Callable[[Any], Program],
     ) -> None:
         self.consts: list[Variable] = []
         self.equations: list[Equation] = []
         self._program_of = program_of
-        self._leaves: dict[Any, Variable] = {}
-        self._owners: dict[Any, tuple[Variable, Any]] = {}
-        self._typed: dict[Any, Variable] = {}
+        self._leaves: dict[JaxVariable, Variable] = {}
+        self._owners: dict[JaxVariable, tuple[Variable, KeyPath]] = {}
+        self._typed: dict[Key, Variable] = {}
         self._free = set(jaxpr.constvars)
-        self._place: Any = None  # the equation of the jaxpr that is being read
+        self._place: JaxEquation | None = None  # the equation of the jaxpr that is being read
         self.inputs = [self.define(x) for x in _values(arguments)]
         for eqn in jaxpr.eqns:
             self._place = eqn
@@ -96,7 +104,7 @@ class View:
         self.consts.append(variable)
         return variable
 
-    def _constructed(self, x: PyTree, key: Any) -> Variable:
+    def _constructed(self, x: PyTree, key: Key) -> Variable:
         leaves = [v for v in jax.tree.leaves(x) if not isinstance(v, Static)]
         if leaves and all(not _jaxprs.is_literal(v) and v in self._free for v in leaves):
             return self._const(x)  # what a function closes over arrives as one value
@@ -108,11 +116,18 @@ class View:
 
     # -- equations -------------------------------------------------------------------------
 
-    def _emit(self, kind: Any, name: str, inputs: Any, outputs: Any, **more: Any) -> None:
+    def _emit(
+        self,
+        kind: Kind,
+        name: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Variable | None],
+        **more: Any,
+    ) -> None:
         more.setdefault("place", self._place)
         self.equations.append(Equation(kind, name, inputs, outputs, **more))
 
-    def _add(self, eqn: Any) -> None:
+    def _add(self, eqn: JaxEquation) -> None:
         mark = mark_of(eqn)
         if mark is None or not _fits(mark, eqn):
             self._add_primitive(eqn)
@@ -127,7 +142,12 @@ class View:
         self._emit_marked(eqn, mark, tree, items, slots)
 
     def _emit_marked(
-        self, eqn: Any, mark: Mark, tree: Any, items: list[Operand], slots: dict[int, SlotView]
+        self,
+        eqn: JaxEquation,
+        mark: Mark,
+        tree: PyTreeDef,
+        items: list[Operand],
+        slots: dict[int, SlotView],
     ) -> None:
         closures = [v for s in slots.values() for group in s.consts for v in group]
         shown, params, programs = [], {}, {}
@@ -135,7 +155,7 @@ class View:
             name, leaves = _parameter(place, mark), jax.tree.leaves(part)
             values = [items[i] for i in leaves]
             if leaves and all(_is_static(v) for v in values) and not slots.keys() & set(leaves):
-                if _is_operand(part, values[0], place, mark):
+                if _is_operand(part, _static(values[0]), place, mark):
                     shown.append(values[0])
                 elif (value := jax.tree.map(lambda i: _static(items[i]), part)) is not None:
                     params[name] = value
@@ -155,12 +175,12 @@ class View:
             slots=slots, lost=functools.partial(_lost, mark, eqn),
         )  # fmt: skip
 
-    def _items(self, mark: Mark, moving: Sequence[Any]) -> tuple[Any, list[Operand]]:
+    def _items(self, mark: Mark, moving: Sequence[Leaf]) -> tuple[PyTreeDef, list[Operand]]:
         skeleton = _skeleton(mark.tree, mark.shape, moving)
         leaves, tree = jax.tree.flatten(skeleton, is_leaf=is_typed)
         return tree, [self.read(x) for x in leaves]
 
-    def _slot(self, slot: Any, consts: Sequence[Any]) -> SlotView:
+    def _slot(self, slot: Slot, consts: Sequence[JaxVariable]) -> SlotView:
         """The programs of a function, and the operands that hold what it closes over."""
         programs, groups = [], []
         for program, places in slot.traced:
@@ -170,7 +190,7 @@ class View:
             groups.append([self.read(jax.tree.map(move, c.skeleton)) for c in program.consts])
         return SlotView(slot.function, programs, groups)
 
-    def _add_primitive(self, eqn: Any) -> None:
+    def _add_primitive(self, eqn: JaxEquation) -> None:
         inputs = [self.read(v) for v in eqn.invars]
         outputs = [self.define(v) for v in eqn.outvars]
         name, params = eqn.primitive.name, dict(eqn.params)
@@ -187,38 +207,38 @@ class View:
         self._emit("primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn)
 
 
-def _fits(mark: Mark, eqn: Any) -> bool:
+def _fits(mark: Mark, eqn: JaxEquation) -> bool:
     return mark.closed + sum(s is MOVING for s in mark.shape) == len(eqn.invars)
 
 
-def _values(tree: PyTree) -> list[Any]:
+def _values(tree: PyTree) -> list[PyTree]:
     return [x for x in jax.tree.leaves(tree, is_leaf=is_typed) if not isinstance(x, Static)]
 
 
-def _skeleton(tree: Any, shape: Shape, moving: Sequence[Any]) -> PyTree:
+def _skeleton(tree: PyTreeDef, shape: Shape, moving: Sequence[Leaf]) -> PyTree:
     """Real instances, with variables in the place of operands and `Static` elsewhere."""
     rest = iter(moving)
     return jax.tree.unflatten(tree, [next(rest) if s is MOVING else s for s in shape])
 
 
-def skeleton(tree: Any, shape: Shape, moving: Sequence[Any]) -> PyTree:
+def skeleton(tree: PyTreeDef, shape: Shape, moving: Sequence[Leaf]) -> PyTree:
     """The arguments or results of a program, as the instances that they are."""
     return _skeleton(tree, shape, moving)
 
 
-def _key(x: PyTree) -> Any:
+def _key(x: PyTree) -> Key:
     leaves, tree = jax.tree.flatten(x)
     return tree, tuple(id(v) if _jaxprs.is_literal(v) else v for v in leaves)
 
 
-def _arguments(groups: Any) -> Iterator[tuple[tuple[int, Any], Any]]:
+def _arguments(groups: PyTree) -> Iterator[tuple[Place, PyTree]]:
     """The arguments in `(args, kwargs, ...)`, each with its group and place or name."""
     for g, group in enumerate(groups):
         for place, part in group.items() if isinstance(group, dict) else enumerate(group):
             yield (g, place), part
 
 
-def _plain(value: Any, aval: Any) -> Any:
+def _plain(value: AnyArray, aval: Aval) -> AnyArray | complex:
     """A literal as Python or NumPy has it, whatever class JAX keeps it in; weak ones stay weak."""
     if getattr(aval, "ndim", None) != 0 or np.dtype(aval.dtype).kind not in "biufc":
         return value
@@ -226,7 +246,7 @@ def _plain(value: Any, aval: Any) -> Any:
     return number.item() if aval.weak_type else number[()]
 
 
-def _static(x: Operand) -> Any:
+def _static(x: Operand) -> object:
     return x.value if isinstance(x, Literal) else None
 
 
@@ -234,14 +254,14 @@ def _is_static(x: Operand) -> bool:
     return isinstance(x, Literal) and x.is_static
 
 
-def _is_operand(part: Any, x: Any, place: tuple[int, Any], mark: Mark) -> bool:
+def _is_operand(part: PyTree, value: object, place: Place, mark: Mark) -> bool:
     """Whether a static argument stands where an operand would: the 2 of `q / 2`."""
-    is_number = isinstance(x.value, int | float | complex) and type(x.value) is not bool
+    is_number = isinstance(value, int | float | complex) and type(value) is not bool
     operands = mark.kind == "operation" or (mark.kind == "higher_order" and place[0] > 0)
     return operands and type(part) is int and is_number and place[0] % 2 == 0
 
 
-def _parameter(place: tuple[int, Any], mark: Mark) -> str:
+def _parameter(place: Place, mark: Mark) -> str:
     """The name of an argument: by its keyword, or by the signature of what is called."""
     group, key = place
     if group or isinstance(key, str):
@@ -250,7 +270,7 @@ def _parameter(place: tuple[int, Any], mark: Mark) -> str:
     return names[key] if key < len(names) else str(key)
 
 
-def _names(target: Any) -> Sequence[str]:
+def _names(target: Callable[..., PyTree]) -> Sequence[str]:
     found = getattr(target, "parameters", None) or getattr(target, "names", None)
     if isinstance(found, tuple):
         return found
@@ -260,20 +280,20 @@ def _names(target: Any) -> Sequence[str]:
         return ()
 
 
-def _holds_jaxpr(value: Any) -> bool:
+def _holds_jaxpr(value: object) -> bool:
     if isinstance(value, tuple | list):
         return any(hasattr(v, "eqns") for v in value)
     return hasattr(value, "eqns")
 
 
-def _lost(mark: Mark, eqn: Any) -> tuple[str, ...]:
+def _lost(mark: Mark, eqn: JaxEquation) -> tuple[str, ...]:
     """The array types that became dense in a marked call: looked for once per mark."""
     if mark.lost is None:
         mark.lost = tuple(sorted(set(_densified(eqn.params["jaxpr"].jaxpr))))
     return mark.lost
 
 
-def _densified(jaxpr: Any) -> Iterator[str]:
+def _densified(jaxpr: OpenJaxpr) -> Iterator[str]:
     for eqn in jaxpr.eqns:
         mark = mark_of(eqn)
         if mark is not None and mark.kind == "densify":

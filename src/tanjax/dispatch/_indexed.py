@@ -12,7 +12,7 @@ Sharp edge: an index that is traced has no places when the program is made, so t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,9 @@ STORE_ALL = (Symmetric, Hermitian, Triangular)
 _REAL = ("set", "add", "subtract", "multiply", "mul", "divide")  # of real numbers
 
 
+Index: TypeAlias = PyTree  # what stands in the brackets of `x[...]`
+
+
 class At:
     """`A.at`, which needs an index."""
 
@@ -58,7 +61,7 @@ class At:
     def __init__(self, array: AbstractArray) -> None:
         self.array = array
 
-    def __getitem__(self, index: Any) -> Updates:
+    def __getitem__(self, index: Index) -> Updates:
         return Updates(self.array, index)
 
 
@@ -67,7 +70,7 @@ class Updates:
 
     __slots__ = ("array", "index")
 
-    def __init__(self, array: AbstractArray, index: Any) -> None:
+    def __init__(self, array: AbstractArray, index: Index) -> None:
         self.array, self.index = array, index
 
     def __getattr__(self, name: str) -> Function:
@@ -103,11 +106,11 @@ class Updates:
         new = lambda old, number: update(old, flat[number].astype(old.dtype))
         return _on_places(x, places, new)
 
-    def _dense(self) -> Any:
+    def _dense(self) -> PyTree:
         return densified(self.array, "at", "update the fields instead").at[self.index]
 
 
-def entries(x: AbstractArray, index: Any) -> Natural | None:
+def entries(x: AbstractArray, index: Index) -> Natural | None:
     """Single entries of one matrix, by integers that are known, if its type is asked for them."""
     is_pair = type(index) is tuple and len(index) == len(x.shape) == 2
     can = "entries_at" in vars(type(x)) or isinstance(x, STORE_ALL)
@@ -124,7 +127,7 @@ def entries(x: AbstractArray, index: Any) -> Natural | None:
     return found.reshape(rows.shape)
 
 
-def _is_known(index: Any) -> bool:
+def _is_known(index: Index) -> bool:
     """Whether an index is an integer, or an array of some, of this program."""
     if isinstance(index, jax.core.Tracer) or type(index) is bool:
         return False
@@ -134,7 +137,7 @@ def _is_known(index: Any) -> bool:
     )
 
 
-def _is_one_of(value: AbstractArray, batch: AbstractArray, index: Any) -> bool:
+def _is_one_of(value: AbstractArray, batch: AbstractArray, index: Index) -> bool:
     """Whether a structured value is what the batch has at the index."""
     try:
         part = jax.eval_shape(lambda x: x[index], batch)
@@ -149,14 +152,14 @@ def _can_hold(x: AbstractArray, values: PyTree) -> bool:
     return bool(np.can_cast(values.dtype.kind, x.dtype.kind, "same_kind"))
 
 
-def _selected(x: AbstractArray, index: Any) -> tuple[np.ndarray, np.ndarray]:
+def _selected(x: AbstractArray, index: Index) -> tuple[np.ndarray, np.ndarray]:
     """The rows and the columns of the entries at an index."""
     m, n = x.shape
     rows, columns = np.arange(m)[:, None], np.arange(n)
     return np.broadcast_to(rows, (m, n))[index], np.broadcast_to(columns, (m, n))[index]
 
 
-def _places(x: AbstractArray, index: Any, unit: complex) -> list[np.ndarray] | None:
+def _places(x: AbstractArray, index: Index, unit: complex) -> list[np.ndarray] | None:
     """For each field which of the selected entries it stores, counted from 1, and 0 elsewhere.
 
     None where the fields do not store every selected multiple of `unit` by itself.

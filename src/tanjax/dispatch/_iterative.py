@@ -15,7 +15,7 @@ of them. What they do is said by the rule pack, which asks the bridges to these 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ class Algorithm:
         return self.arrays, self.rest
 
     @classmethod
-    def tree_unflatten(cls, rest: PyTree, arrays: Any) -> Algorithm:
+    def tree_unflatten(cls, rest: PyTree, arrays: Iterable[PyTree]) -> Algorithm:
         return cls(list(arrays), rest)
 
 
@@ -115,8 +115,8 @@ def _solve(
     a: SquareMatrix,
     b: Columns,
     *,
-    solver: Any,
-    options: dict[str, Any] | None = None,
+    solver: object,
+    options: dict[str, PyTree] | None = None,
     throw: bool = True,
 ) -> Columns:
     matrix, of_a = _numbers("a", a)
@@ -161,7 +161,7 @@ def _in_unit(name: str, x: PyTree, unit: Unit | None) -> PyTree:
     return convert(x.stored, x.label, unit or one)
 
 
-def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
+def _logdet(a: SquareMatrix, *, estimator: object) -> Float[AnyArray, ""]:
     matrix, unit = split_unit(a)
     if is_quantity(a) and not unit.is_dimensionless:
         raise UnitError(
@@ -185,7 +185,7 @@ def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
     return labelled(value, one) if is_quantity(a) else value
 
 
-def _slogdet(a: SquareMatrix, *, estimator: Any) -> SlogdetResult:
+def _slogdet(a: SquareMatrix, *, estimator: object) -> SlogdetResult:
     """The sign of a positive definite matrix is 1."""
     value = _logdet(a, estimator=estimator)
     number = split_unit(value)[0]
@@ -197,9 +197,9 @@ def _inv_quad_logdet(
     a: SquareMatrix,
     b: Columns,
     *,
-    estimator: Any,
-    solver: Any = None,
-    options: dict[str, Any] | None = None,
+    estimator: object,
+    solver: object = None,
+    options: dict[str, PyTree] | None = None,
     throw: bool = True,
 ) -> tuple[AnyArray, AnyArray]:
     if is_structured(a) and batch_of(a):

@@ -16,7 +16,6 @@ import functools
 import importlib
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +48,7 @@ _READ_ONE_TRIANGLE = frozenset({"eigh", "eigvalsh", "cholesky"})
 
 
 def ufunc_on_quantities(
-    ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
+    ufunc: np.ufunc, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
 ) -> PyTree:
     """A ufunc with quantities: the function of the same name, in or out of `jit`."""
     result = ufunc_by_name(ufunc, method, inputs, kwargs)
@@ -58,7 +57,9 @@ def ufunc_on_quantities(
     return result
 
 
-def ufunc_by_name(ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree]) -> PyTree:
+def ufunc_by_name(
+    ufunc: np.ufunc, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
+) -> PyTree:
     """What `tanjax.numpy` has under the name of a ufunc, or `NotImplemented`."""
     inputs = [function("numpy", "asarray")(x) if type(x) in (list, tuple) else x for x in inputs]
     out = kwargs.pop("out", None)
@@ -68,11 +69,11 @@ def ufunc_by_name(ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyT
         first, second = (x if hasattr(x, "ndim") else np.asarray(x) for x in inputs)
         return ufunc(first.reshape(first.shape + (1,) * second.ndim), second)
     names = {"reduce": _REDUCTIONS, "accumulate": _ACCUMULATIONS}
-    name = ufunc.__name__
+    called: str = ufunc.__name__
     if method == "__call__":  # its name is not enough: one of `np.frompyfunc` may be called `add`
-        name = name if getattr(np, name, None) is ufunc else None
+        name = called if getattr(np, called, None) is ufunc else None
     else:
-        name = names.get(method, {}).get(name)
+        name = names.get(method, {}).get(called)
     if name is None or not hasattr(jnp, name):
         return NotImplemented
     if method == "reduce":
@@ -81,7 +82,7 @@ def ufunc_by_name(ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyT
 
 
 def _written(
-    ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree], out: PyTree
+    ufunc: np.ufunc, method: str, inputs: PyTree, kwargs: dict[str, PyTree], out: PyTree
 ) -> PyTree:
     """A result written into NumPy arrays that were given, as by `array += q`."""
     result = ufunc_by_name(ufunc, method, inputs, kwargs)

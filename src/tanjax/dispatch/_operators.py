@@ -6,13 +6,16 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Number
-from typing import Any
+from types import ModuleType, NotImplementedType
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Device
+from jax.sharding import Sharding
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
@@ -26,7 +29,7 @@ from . import (
     _quantity_operators,
     _stacking as _stacking,
 )
-from ._indexed import STORE_ALL, At, entries
+from ._indexed import STORE_ALL, At, Index, entries
 from ._numpy_protocol import (
     function_by_name,
     function_on_quantities,
@@ -35,15 +38,19 @@ from ._numpy_protocol import (
 )
 from .namespaces import function, numpy_namespace, of_structured
 
+Answer: TypeAlias = PyTree | NotImplementedType  # of an operator: the other operand may know
 
-def _by_function(numpy: Any, mirror: Any, table: dict[str, Function]) -> dict[Any, Function]:
+
+def _by_function(
+    numpy: ModuleType, mirror: ModuleType, table: dict[str, Function]
+) -> dict[Function, Function]:
     """Operations by NumPy's function, with JAX's of that name for the flags that they lack."""
     named = ((getattr(numpy, name), getattr(mirror, name), op) for name, op in table.items())
     return {f: of_structured(raw, op, f) for f, raw, op in named}
 
 
 # NumPy's functions on structured arrays, by the function itself, for both protocols.
-_FUNCTIONS: dict[Any, Function] = {
+_FUNCTIONS: dict[Function, Function] = {
     **_by_function(np, jnp, ops.BY_NAME["numpy"]),
     **_by_function(np.linalg, jnp.linalg, ops.BY_NAME["linalg"]),
     np.linalg.matrix_power: _matrix_functions.matrix_power,
@@ -54,7 +61,9 @@ _FUNCTIONS: dict[Any, Function] = {
 }
 
 
-def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: PyTree, **kwargs: PyTree) -> PyTree:
+def _array_ufunc(
+    self: AbstractArray, ufunc: np.ufunc, method: str, *inputs: PyTree, **kwargs: PyTree
+) -> PyTree:
     if any(type(x) is Unitful for x in inputs):
         return ufunc_on_quantities(ufunc, method, inputs, kwargs)
     op = _FUNCTIONS.get(ufunc)
@@ -64,7 +73,11 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: PyTree, **kwargs: 
 
 
 def _array_function(
-    self: Any, function_: Function, types: Any, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+    self: AbstractArray,
+    function_: Function,
+    types: Iterable[type],
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
 ) -> PyTree:
     if Unitful in types:
         return function_on_quantities(function_, args, kwargs)
@@ -72,24 +85,26 @@ def _array_function(
     return function_by_name(function_, args, kwargs) if op is None else op(*args, **kwargs)
 
 
-def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
+def _array_namespace(self: AbstractArray, *, api_version: str | None = None) -> ModuleType:
     """The array API's entry point: `tanjax.numpy`, which has its names."""
     return numpy_namespace()
 
 
-def _device(self: Any) -> Any:
+def _device(self: AbstractArray) -> Device | Sharding | None:
     """The device, or the sharding, of the fields; `None` where they differ or there are none."""
     places = [getattr(leaf, "device", None) for leaf in jax.tree.leaves(self)]
     return places[0] if places and all(p == places[0] for p in places) else None
 
 
-def _to_device(self: Any, device: Any, /, *, stream: Any = None) -> Any:
+def _to_device(
+    self: AbstractArray, device: Device | Sharding, /, *, stream: object = None
+) -> AbstractArray:
     """The array with its fields on another device."""
     return jax.device_put(self, device)
 
 
 def _binary(op: Operation, *, swapped: bool = False) -> Function:
-    def method(self: Any, other: PyTree) -> Any:
+    def method(self: AbstractArray, other: PyTree) -> Answer:
         if type(other) is bool:
             other = np.bool_(other)  # a number here; as an argument it would be static
         if not (is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")):
@@ -102,7 +117,7 @@ def _binary(op: Operation, *, swapped: bool = False) -> Function:
 def _elementwise(function: Function, name: str) -> Function:
     """Comparisons: dense and boolean, as for any array; never one truth value."""
 
-    def method(self: Any, other: PyTree) -> Any:
+    def method(self: AbstractArray, other: PyTree) -> Answer:
         if type(other) is Unitful:  # which knows about units, and is asked next
             return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
@@ -112,7 +127,7 @@ def _elementwise(function: Function, name: str) -> Function:
     return method
 
 
-def _getitem(self: Any, index: Any) -> PyTree:
+def _getitem(self: AbstractArray, index: Index) -> PyTree:
     if self.batch_shape and _axes_of(index) <= len(self.batch_shape):
         return jax.tree.map(lambda leaf: leaf[index], self)
     found = _block_at(self, index)
@@ -123,7 +138,7 @@ def _getitem(self: Any, index: Any) -> PyTree:
     return densified(self, "getitem", "take a block of the fields instead")[index]
 
 
-def _block_at(self: Any, index: Any) -> AbstractArray | None:
+def _block_at(self: AbstractArray, index: Index) -> AbstractArray | None:
     """A contiguous block of one matrix, if its type has one that is structured, too."""
     parts = index if type(index) is tuple else (index,)
     if len(self.shape) != 2 or len(parts) not in (1, 2):
@@ -142,7 +157,7 @@ def _block_at(self: Any, index: Any) -> AbstractArray | None:
     return block if isinstance(block, AbstractArray) and not lazy else None
 
 
-def _axes_of(index: Any) -> float:
+def _axes_of(index: Index) -> float:
     """How many axes an index takes, `inf` if it depends on how many there are."""
     parts = index if type(index) is tuple else (index,)
     if any(part is Ellipsis for part in parts):
@@ -151,14 +166,14 @@ def _axes_of(index: Any) -> float:
     return sum(masks) + sum(1 for p in parts if p is not None) - len(masks)
 
 
-def _iter(self: Any) -> Iterator[PyTree]:
+def _iter(self: AbstractArray) -> Iterator[PyTree]:
     """The rows. Without it Python would ask for index 0, 1, 2 ... and never be told to stop."""
     if self.batch_shape:
-        return (self[i] for i in range(len(self)))
+        return (self[i] for i in range(_len(self)))
     return iter(densified(self, "iteration", "take rows of the fields instead"))
 
 
-def _len(self: Any) -> int:
+def _len(self: AbstractArray) -> int:
     if not self.shape:
         raise TypeError(f"len() of unsized {type(self).__name__}")
     return int(self.shape[0])

@@ -21,12 +21,13 @@ mapped by `jax.vmap` over indices copies the array for each of them, as it hands
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
@@ -34,15 +35,15 @@ from tanjax._errors import MutationError, message
 from tanjax._typing import Function
 from tanjax.arrays import is_inexact
 
-from ._jax_refs import is_slice, is_window
+from ._jax_refs import Step, is_slice, is_window
 
-Steps = Sequence[Any]
+Steps = Sequence[Step]
 
 
 class Path(NamedTuple):
     """Where in an array: static numbers, and `None` for those that are traced, in a tree."""
 
-    tree: Any
+    tree: PyTreeDef
     static: tuple[int | None, ...]
     traced: tuple[PyTree, ...]
 
@@ -82,7 +83,7 @@ def _is_number(index: PyTree) -> bool:
     return not isinstance(index, jax.Array) and np.ndim(index) == 0
 
 
-def _takes_all(step: Any) -> bool:
+def _takes_all(step: Step) -> bool:
     whole = lambda i, n: is_slice(i) and (i.start, i.size, i.stride) == (0, n, 1)
     return all(map(whole, step.indices, step.shape))
 
@@ -133,7 +134,7 @@ class _Slice(NamedTuple):
     stride: int = 1
 
 
-def _split(step: Any) -> list[Any]:
+def _split(step: Step) -> list[Step]:
     """A step with arrays or strides and a traced slice: first the window that the slice spans."""
     traced = lambda i: is_slice(i) and not isinstance(i.start, int)
     if is_window(step) or not any(map(traced, step.indices)):
@@ -147,7 +148,7 @@ def _split(step: Any) -> list[Any]:
     return [_Step(tuple(outer), step.shape), _Step(tuple(inner), tuple(shape))]
 
 
-def _take(x: Array, step: Any) -> Array:
+def _take(x: Array, step: Step) -> Array:
     if not is_window(step):
         return x[_index(step)]
     starts, sizes, squeezed = _window(step)
@@ -157,7 +158,7 @@ def _take(x: Array, step: Any) -> Array:
     return lax.squeeze(lax.dynamic_slice(x, starts, sizes), squeezed)
 
 
-def _put(x: Array, step: Any, new: PyTree) -> Array:
+def _put(x: Array, step: Step, new: PyTree) -> Array:
     new = _like(x, new)
     if not is_window(step):
         return x.at[_index(step)].set(new)
@@ -165,7 +166,7 @@ def _put(x: Array, step: Any, new: PyTree) -> Array:
     return lax.dynamic_update_slice(x, lax.expand_dims(new, squeezed), starts) if x.ndim else new
 
 
-def _add(x: Array, step: Any, more: PyTree) -> Array:
+def _add(x: Array, step: Step, more: PyTree) -> Array:
     if not is_window(step):
         return x.at[_index(step)].add(_like(x, more))
     return _put(x, step, _take(x, step) + _like(x, more))
@@ -175,10 +176,10 @@ def _like(x: Array, new: PyTree) -> Array:
     return new if getattr(new, "dtype", None) == x.dtype else jnp.asarray(new, x.dtype)
 
 
-def _index(step: Any) -> tuple[PyTree, ...]:
+def _index(step: Step) -> tuple[PyTree, ...]:
     """A step as NumPy's index."""
 
-    def one(i: Any) -> PyTree:
+    def one(i: PyTree) -> PyTree:
         if not is_slice(i):
             return i
         return slice(i.start, i.start + max((i.size - 1) * i.stride + 1, 0), i.stride)
@@ -186,7 +187,7 @@ def _index(step: Any) -> tuple[PyTree, ...]:
     return tuple(map(one, step.indices))
 
 
-def _window(step: Any) -> tuple[list[PyTree], list[int], list[int]]:
+def _window(step: Step) -> tuple[list[PyTree], list[int], list[int]]:
     """Starts, sizes, and the axes that scalars take away; all starts of one dtype."""
     starts, sizes, squeezed = [], [], []
     for axis, (index, n) in enumerate(zip(step.indices, step.shape, strict=True)):
@@ -267,7 +268,7 @@ def accumulate(x: Array, path: Path, more: PyTree) -> Array:
     return _linear("accumulate", forward, transpose, path, [x, _like(x, more)])[0]
 
 
-def is_linear(x: Any) -> bool:
+def is_linear(x: Array) -> bool:
     """Whether reads and writes of parts of an array are transitions of their own."""
     return is_inexact(x) and _compat.BARRIER_KEEPS_ORDER
 
@@ -282,7 +283,7 @@ def _linear(
     transpose: Callable[..., list[Array]],
     path: Path,
     operands: list[Array],
-) -> list[Array]:
+) -> Sequence[Array]:
     operands = _compat.align(operands, path.traced)
     avals = jax.make_jaxpr(forward)(*path.traced, *operands).out_avals
     strong = [a.update(weak_type=False) for a in avals]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import PyTreeDef
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
@@ -52,7 +53,7 @@ class Slot(NamedTuple):
 
     path: str
     leaf: PyTree
-    ref: Any
+    ref: PyTree
     units: tuple[Unit, Unit] | None
 
     def add(self, cotangent: Natural) -> None:
@@ -175,7 +176,7 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
                 yield _checked_slot(where, Slot(place, number, ref, labels))
 
 
-def _flattened_like(where: str, place: str, treedef: Any, tree: PyTree) -> list[PyTree]:
+def _flattened_like(where: str, place: str, treedef: PyTreeDef, tree: PyTree) -> list[PyTree]:
     try:
         return treedef.flatten_up_to(tree)
     except (ValueError, TypeError) as error:

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +38,8 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
 from tanjax._errors import MutationError, message
+from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr
+from tanjax._jaxprs import Steps
 from tanjax._typing import Function
 
 from ._access import accumulate, is_linear, path_of, read, write
@@ -54,7 +55,7 @@ from ._uses import (
     uses,
 )
 
-DischargeRule = Callable[[Any, list[Any], bool], list[Any]]
+DischargeRule = Callable[[Equation, list[PyTree], bool], list[PyTree]]
 
 
 def discharge(f: Function) -> Function:
@@ -163,7 +164,7 @@ class Cell:
         self.value = value
 
 
-def run(jaxpr: Any, consts: Sequence[PyTree], args: Sequence[PyTree]) -> list[PyTree]:
+def run(jaxpr: OpenJaxpr, consts: Sequence[PyTree], args: Sequence[PyTree]) -> list[PyTree]:
     """Run a jaxpr with cells for Refs."""
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
     wanted = {v for eqn in jaxpr.eqns for v in eqn.invars if not hasattr(v, "val")}
@@ -176,7 +177,7 @@ def run(jaxpr: Any, consts: Sequence[PyTree], args: Sequence[PyTree]) -> list[Py
     return [v.val if hasattr(v, "val") else env[v] for v in jaxpr.outvars]
 
 
-def _step(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _step(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     handed = any(type(v) is Cell for v in values)
     name = eqn.primitive.name
     rule = _RULES.get(name)
@@ -187,7 +188,7 @@ def _step(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return _compat.bind(eqn, values)
 
 
-def _refused(eqn: Any) -> MutationError:
+def _refused(eqn: Equation) -> MutationError:
     return MutationError(
         message(
             f"discharge: `{eqn.primitive.name}` uses a Ref, and cannot be looked into.",
@@ -198,16 +199,16 @@ def _refused(eqn: Any) -> MutationError:
     )
 
 
-def _new_ref(eqn: Any, values: list[PyTree], wanted: bool) -> list[Any]:
+def _new_ref(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [Cell(_typed(values[0], eqn.invars[0].aval))]
 
 
-def _empty_ref(eqn: Any, values: list[PyTree], wanted: bool) -> list[Any]:
+def _empty_ref(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     aval = eqn.params["ty"]
     return [Cell(jnp.zeros(aval.shape, aval.dtype))]
 
 
-def _typed(x: PyTree, aval: Any) -> Array:
+def _typed(x: PyTree, aval: Aval) -> Array:
     """A value as an array of its own type, no longer Python's number."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):  # a random key
         return x
@@ -218,17 +219,17 @@ def _is_weak(x: PyTree) -> bool:
     return getattr(jax.typeof(x), "weak_type", False)
 
 
-def _freeze(eqn: Any, values: list[PyTree], wanted: bool) -> list[Any]:
+def _freeze(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [values[0].value]
 
 
-def _get(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _get(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, *indices = values
     cell.value, out = read(cell.value, path_of(eqn.params["tree"], indices))
     return [out]
 
 
-def _swap(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _swap(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, new, *indices = values
     path, old = path_of(eqn.params["tree"], indices), None
     if wanted:  # few ask for what was there
@@ -237,7 +238,7 @@ def _swap(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [old]
 
 
-def _addupdate(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _addupdate(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, more, *indices = values
     cell.value = accumulate(cell.value, path_of(eqn.params["tree"], indices), more)
     return []
@@ -246,7 +247,7 @@ def _addupdate(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
 # -- calls, loops, branches --------------------------------------------------------------------
 
 
-def _call(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _call(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     inner = eqn.params["jaxpr"]
     return run(open_jaxpr(inner), constants(inner), values)
 
@@ -254,7 +255,7 @@ def _call(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
 class _Threaded:
     """Cells through a loop, branch or checkpoint: some go round, the others are constants of it."""
 
-    def __init__(self, operands: list[Any], goes_round: Sequence[bool]) -> None:
+    def __init__(self, operands: list[PyTree], goes_round: Sequence[bool]) -> None:
         order: dict[int, tuple[Cell, list[bool]]] = {}
         for v, goes in zip(operands, goes_round, strict=True):
             if type(v) is Cell:  # the same cell twice is one memory
@@ -266,7 +267,7 @@ class _Threaded:
         """What goes in."""
         return [c.value for c in self.cells]
 
-    def enter(self, values: Sequence[Array]) -> tuple[list[Any], Callable[[], list[Array]]]:
+    def enter(self, values: Sequence[Array]) -> tuple[list[PyTree], Callable[[], list[Array]]]:
         """The operands with fresh cells, and what asks those that go round for their values."""
         fresh = {id(c): Cell(v) for c, v in zip(self.cells, values, strict=True)}
         inside = [
@@ -280,23 +281,23 @@ class _Threaded:
             cell.value = value
 
 
-def _loop_state(operands: list[Any], done: Sequence[frozenset[str]]) -> _Threaded:
+def _loop_state(operands: list[PyTree], done: Sequence[frozenset[str]]) -> _Threaded:
     """Memory that is written goes round; so does what is only read by index, and has a gradient."""
 
-    def goes(v: Any, kinds: frozenset[str]) -> bool:
+    def goes(v: Cell, kinds: frozenset[str]) -> bool:
         return "written" in kinds or (kinds == {"indexed"} and is_linear(v.value))
 
     rounds = [type(v) is Cell and goes(v, k) for v, k in zip(operands, done, strict=True)]
     return _Threaded(operands, rounds)
 
 
-def _arrays(eqn: Any, values: list[PyTree]) -> list[Any]:
+def _arrays(eqn: Equation, values: list[PyTree]) -> list[PyTree]:
     """Operands of a loop or branch: cells, and arrays in place of Python's numbers."""
     pairs = zip(values, eqn.invars, strict=True)
     return [v if type(v) is Cell else _typed(v, var.aval) for v, var in pairs]
 
 
-def _scan(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _scan(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     params, body = eqn.params, eqn.params["jaxpr"]
     loop = _compat.Loop.of(params)
     _, fixed, carry, rows = loop.cut(_arrays(eqn, values))
@@ -319,7 +320,7 @@ def _scan(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [*carry, *stacked]
 
 
-def _while(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _while(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
     tested, fixed, carry, _ = _compat.Loop.of(eqn.params).cut(_arrays(eqn, values))
     done = [*uses(test)[: len(tested)], *uses(body)[: len(fixed)]]
@@ -341,13 +342,13 @@ def _while(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return list(carry)
 
 
-def _cond(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _cond(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     which, *operands = _arrays(eqn, values)
     branches = eqn.params["branches"]
     done = [frozenset.union(*kinds) for kinds in zip(*map(uses, branches), strict=True)]
     state = _Threaded(operands, ["written" in kinds for kinds in done])
 
-    def branch(jaxpr: Any) -> Function:
+    def branch(jaxpr: Steps) -> Function:
         def taken(cells: list[Array]) -> PyTree:
             inside, after = state.enter(cells)
             out = run(open_jaxpr(jaxpr), constants(jaxpr), inside)
@@ -360,7 +361,7 @@ def _cond(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return list(out)
 
 
-def _checkpoint(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _checkpoint(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     params, body = eqn.params, eqn.params["jaxpr"]
     operands = _arrays(eqn, values)
     state = _Threaded(operands, [type(v) is Cell for v in operands])

@@ -12,7 +12,8 @@ column, so that nothing is said twice; a block that meets its mirror image is re
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ from tanjax.arrays import (
 
 from ._writes import cast, described, fit_dense, number_for, target_of
 
-Index = Any  # what stands in the brackets of `ref[...]`
+Index: TypeAlias = PyTree  # what stands in the brackets of `ref[...]`
 
 
 def is_whole(index: Index) -> bool:
@@ -42,7 +43,7 @@ def is_whole(index: Index) -> bool:
     return all(i is Ellipsis or (type(i) is slice and i == slice(None)) for i in parts)
 
 
-def kept_by_constructor(x: Any, field: str) -> str:
+def kept_by_constructor(x: object, field: str) -> str:
     """Why a field must not be written by itself; empty if it may.
 
     Where storage is projected, hidden cotangents are harmless because every value obeys the
@@ -125,7 +126,7 @@ def write_entries(ref: PyTree, like: PyTree, index: Index, value: PyTree) -> Non
     ref[...] = ref[...].at[index].set(cast(number, target.dtype))
 
 
-def _full_index(x: Any, index: Index) -> tuple[PyTree, ...]:
+def _full_index(x: AbstractArray, index: Index) -> tuple[PyTree, ...]:
     """An index with one part, an integer or a slice, for every axis."""
     parts = list(index) if type(index) is tuple else [index]
     if any(i is Ellipsis for i in parts):
@@ -154,12 +155,14 @@ def _places(part: PyTree, n: int) -> PyTree:
     return int(part) + n if part < 0 else int(part)
 
 
-def _grid(x: Any, rows: PyTree, columns: PyTree) -> tuple[PyTree, PyTree]:
+def _grid(x: AbstractArray, rows: PyTree, columns: PyTree) -> tuple[PyTree, PyTree]:
     """Row and column of every entry that is written, in arrays that broadcast."""
     return (rows[:, None] if np.ndim(rows) and np.ndim(columns) else rows), columns
 
 
-def _write_mirrored(ref: PyTree, x: Any, index: tuple[PyTree, ...], value: PyTree) -> None:
+def _write_mirrored(
+    ref: PyTree, x: AbstractArray, index: tuple[PyTree, ...], value: PyTree
+) -> None:
     """Entries of a symmetric or Hermitian matrix, and their mirror images."""
     (*batch, i, j), n = index, x.shape[-1]
     rows, columns = _places(i, n), _places(j, n)
@@ -183,7 +186,7 @@ def _write_mirrored(ref: PyTree, x: Any, index: tuple[PyTree, ...], value: PyTre
     ref[(*batch, j, i)] = jnp.swapaxes(other, -1, -2) if both else other
 
 
-def _write_triangle(ref: PyTree, x: Any, index: tuple[PyTree, ...], value: PyTree) -> None:
+def _write_triangle(ref: PyTree, x: Triangular, index: tuple[PyTree, ...], value: PyTree) -> None:
     """Entries of one triangle."""
     rows, columns = (_places(part, x.shape[-1]) for part in index[-2:])
     row, column = _grid(x, rows, columns)
@@ -204,11 +207,11 @@ def _write_triangle(ref: PyTree, x: Any, index: tuple[PyTree, ...], value: PyTre
     ref[index] = new
 
 
-def _as_dense(x: Any) -> PyTree:
+def _as_dense(x: AbstractArray) -> PyTree:
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-_ENTRIES = {
+_ENTRIES: dict[type, Callable[..., None]] = {
     Symmetric: _write_mirrored,
     Hermitian: _write_mirrored,
     Triangular: _write_triangle,

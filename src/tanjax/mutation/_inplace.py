@@ -31,10 +31,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, overload
 
 import jax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
@@ -66,7 +67,7 @@ class InPlace:
         self.mutates = tuple(mutates)
         self._check_names(static)
         self.transition = operation(static=static, batched=_whole)(self._pure(function))
-        self._compiled: dict[Any, Function] = {}
+        self._compiled: dict[Hashable, Function] = {}
 
     def _check_names(self, static: Sequence[str]) -> None:
         kinds = {p.name: p.kind for p in self._signature.parameters.values()}
@@ -124,7 +125,9 @@ class InPlace:
             _write(given[name], state)
         return after.out
 
-    def _run_compiled(self, leaves: list[PyTree], tree: Any, statics: dict[str, PyTree]) -> PyTree:
+    def _run_compiled(
+        self, leaves: list[PyTree], tree: PyTreeDef, statics: dict[str, PyTree]
+    ) -> PyTree:
         """`_step` as one program, whose buffers are those of the Refs."""
         fixed = {i: x for i, x in enumerate(leaves) if not _is_dynamic(x)}
         key = arrays.densify_mode(), tree, tuple(fixed.items()), tuple(statics.items())
@@ -184,8 +187,8 @@ class InPlace:
     @overload
     def natural_rule(self, rule: Function, /) -> Function: ...
     @overload
-    def natural_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
-    def natural_rule(self, *types: type | Function, **options: Any) -> Function:
+    def natural_rule(self, *types: type, **options: PyTree) -> Callable[[Function], Function]: ...
+    def natural_rule(self, *types: type | Function, **options: PyTree) -> Function:
         """Register a rule of the transition; bare, or for these array types.
 
         **Arguments:** `rule(*before) -> (transition, pullback)`, where
@@ -200,8 +203,8 @@ class InPlace:
     @overload
     def inplace_rule(self, rule: Function, /) -> Function: ...
     @overload
-    def inplace_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
-    def inplace_rule(self, *types: type | Function, **options: Any) -> Function:
+    def inplace_rule(self, *types: type, **options: PyTree) -> Callable[[Function], Function]: ...
+    def inplace_rule(self, *types: type | Function, **options: PyTree) -> Function:
         """Register a rule whose pullback mutates cotangents, as Mooncake's do.
 
         **Arguments:** `rule(*before) -> (transition, pullback)`, where
@@ -215,7 +218,9 @@ class InPlace:
             types, options, functools.partial(from_inplace_rule, others=others, order=order)
         )
 
-    def _register(self, types: tuple[Any, ...], options: dict[str, Any], form: Function) -> Any:
+    def _register(
+        self, types: tuple[Any, ...], options: dict[str, PyTree], form: Function
+    ) -> Function:
         def register(rule: Function, *types: type) -> Function:
             self.transition.natural_rule(*types, **options)(form(rule))
             return rule

@@ -6,36 +6,48 @@ names still mean this is what `test_access.py` asks of both versions.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 import jax
 import numpy as np
 from jax import lax
+from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._typing import Shape
 
 
-def is_ref(x: Any) -> bool:
+class Step(Protocol):
+    """One step of a path, JAX's or ours: an index for each axis of an array of some shape."""
+
+    @property
+    def indices(self) -> Sequence[PyTree]: ...
+    @property
+    def shape(self) -> Shape: ...
+
+
+def is_ref(x: object) -> bool:
     """Whether a value is a `jax.Ref`, concrete or traced; a view of one is none."""
     return isinstance(x, jax.Ref)
 
 
-def is_view(x: Any) -> bool:
+def is_view(x: object) -> bool:
     """Whether a value is a view `ref.at[...]` of a Ref."""
     return type(x).__name__ == "TransformedRef"
 
 
-def root(x: Any) -> Any:
+def root(x: PyTree) -> PyTree:
     """The Ref that a Ref or a view writes to."""
     return x.ref if is_view(x) else x
 
 
-def is_slice(index: Any) -> bool:
+def is_slice(index: PyTree) -> bool:
     """Whether an index is a slice: it has `start`, `size` and `stride`."""
     return hasattr(index, "stride")
 
 
-def is_window(step: Any) -> bool:
+def is_window(step: Step) -> bool:
     """Whether one step of a path takes scalars and slices without a stride, and nothing else."""
     return all(i.stride == 1 if is_slice(i) else not np.shape(i) for i in step.indices)
 

@@ -22,10 +22,10 @@ import dataclasses
 import functools
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
-from jax.tree_util import GetAttrKey, PyTreeDef
+from jax.tree_util import GetAttrKey, KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import arrays
@@ -138,7 +138,7 @@ class StructuredRef:
         check_entries(like, index)
         write_entries(self._refs[0], like, index, value)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> PyTree:
         """A field: a view that reads and writes it, or the value of a static field."""
         if name.startswith("_"):  # also while an instance is made or copied
             raise AttributeError(name)
@@ -163,16 +163,16 @@ class StructuredRef:
         reason = self._reason or kept_by_constructor(raw, name)
         return _views(value, label, reason)
 
-    def __iadd__(self, other: PyTree) -> Any:
+    def __iadd__(self, other: PyTree) -> NoReturn:
         raise _whole_missing("+=")
 
-    def __isub__(self, other: PyTree) -> Any:
+    def __isub__(self, other: PyTree) -> NoReturn:
         raise _whole_missing("-=")
 
-    def __imul__(self, other: PyTree) -> Any:
+    def __imul__(self, other: PyTree) -> NoReturn:
         raise _whole_missing("*=")
 
-    def __itruediv__(self, other: PyTree) -> Any:
+    def __itruediv__(self, other: PyTree) -> NoReturn:
         raise _whole_missing("/=")
 
     def __repr__(self) -> str:
@@ -210,7 +210,7 @@ def _views(value: PyTree, label: Unit | None, reason: str) -> PyTree:
     return StructuredRef(*jax.tree.flatten(x), reason)
 
 
-def _fields(x: Any) -> tuple[str, ...]:
+def _fields(x: Natural) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(x) if f.init)
 
 
@@ -258,7 +258,7 @@ def new_ref(tree: PyTree) -> PyTree:
     [5.0, 2.0]
     """
 
-    def made(path: Any, x: PyTree) -> PyTree:
+    def made(path: KeyPath, x: PyTree) -> PyTree:
         if type(x) is StructuredRef or is_ref(x):
             raise _not_made(path, x, "it is a Ref already", "pass what it holds, `ref[...]`.")
         if not is_structured(x):
@@ -270,7 +270,7 @@ def new_ref(tree: PyTree) -> PyTree:
     return jax.tree_util.tree_map_with_path(made, tree, is_leaf=is_leaf)
 
 
-def _new(path: Any, x: PyTree) -> PyTree:
+def _new(path: KeyPath, x: PyTree) -> PyTree:
     try:
         array = as_array(x)
     except TypeError:
@@ -279,7 +279,7 @@ def _new(path: Any, x: PyTree) -> PyTree:
     return jax.new_ref(array)
 
 
-def _not_made(path: Any, x: PyTree, why: str, hint: str) -> MutationError:
+def _not_made(path: KeyPath, x: PyTree, why: str, hint: str) -> MutationError:
     where = jax.tree_util.keystr(path)
     return MutationError(
         message(f"new_ref: no Ref can hold `x{where}`.", f"why: {why}.", hint=hint)
@@ -294,7 +294,7 @@ def freeze(tree: PyTree) -> PyTree:
     occurs twice is frozen once, and gives the same array twice.
     **Cost:** none where JAX sees that the Ref is not used again. **Derivative:** the identity.
     """
-    frozen: dict[int, Any] = {}
+    frozen: dict[int, PyTree] = {}
 
     def taken(x: PyTree) -> PyTree:
         if not is_ref(x):

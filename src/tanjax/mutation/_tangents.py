@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import KeyPath
 from jaxtyping import PyTree
 
 from tanjax._errors import AliasError, CotangentError, describe, message
@@ -36,7 +36,7 @@ from tanjax.arrays import TangentType, is_inexact, tangent_type
 
 from ._jax_refs import is_ref
 
-_is_none: Callable[[Any], bool] = lambda x: x is None
+_is_none: Callable[[PyTree], bool] = lambda x: x is None
 
 
 # -- types -----------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def combine(f: PyTree, r: PyTree) -> Structural:
     if jax.tree.structure(f, is_leaf=_is_none) != jax.tree.structure(r, is_leaf=_is_none):
         raise _unlike("combine", "fdata", f, "rdata", r)
 
-    def join(path: Any, a: PyTree, b: PyTree) -> PyTree:
+    def join(path: KeyPath, a: PyTree, b: PyTree) -> PyTree:
         if (a is not None and b is not None) or is_ref(b) or not (a is None or is_ref(a)):
             raise CotangentError(
                 message(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jaxtyping import PyTree
@@ -62,12 +62,12 @@ class Fresh:
         return cls(number, *children)
 
 
-def is_mark(x: Any) -> bool:
+def is_mark(x: object) -> bool:
     """Whether a node of an output stands for memory."""
     return isinstance(x, Same | Again | Fresh)
 
 
-def is_memory(x: Any) -> bool:
+def is_memory(x: object) -> bool:
     """Whether a node of a tree is memory as a whole: a Ref, a view, a structured array of Refs."""
     return type(x) is StructuredRef or is_ref(x) or is_view(x) or is_structured(x)
 

@@ -14,26 +14,30 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxprs import Steps
 
 from ._access import path_of
 
 CALLS = ("jit", "pjit", "closed_call", "core_call")
 CHECKPOINTS = ("remat2", "checkpoint", "remat")
-_USES: weakref.WeakKeyDictionary[Any, tuple[frozenset[str], ...]] = weakref.WeakKeyDictionary()
-_MAKES: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+_USES: weakref.WeakKeyDictionary[OpenJaxpr, tuple[frozenset[str], ...]] = (
+    weakref.WeakKeyDictionary()
+)
+_MAKES: weakref.WeakKeyDictionary[OpenJaxpr, bool] = weakref.WeakKeyDictionary()
 
 
-def open_jaxpr(jaxpr: Any) -> Any:
+def open_jaxpr(jaxpr: Any) -> OpenJaxpr:
     """The equations of a jaxpr, closed or not."""
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
-def constants(jaxpr: Any) -> list[PyTree]:
+def constants(jaxpr: Steps) -> list[PyTree]:
     """What a closed jaxpr is closed over."""
     return list(getattr(jaxpr, "consts", ()))
 
 
-def bodies(eqn: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+def bodies(eqn: Equation) -> Iterator[tuple[Steps, Sequence[Variable]]]:
     """The jaxprs of an equation through which Refs can be handed, with their operands."""
     name, params = eqn.primitive.name, eqn.params
     if name in CALLS or name in CHECKPOINTS or name == "scan":
@@ -47,18 +51,18 @@ def bodies(eqn: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
             yield branch, eqn.invars[1:]
 
 
-def uses(jaxpr: Any) -> tuple[frozenset[str], ...]:
+def uses(program: Steps) -> tuple[frozenset[str], ...]:
     """For each argument of a jaxpr what is done to it: "written", "whole", "indexed"."""
-    jaxpr = open_jaxpr(jaxpr)
+    jaxpr = open_jaxpr(program)
     if jaxpr not in _USES:
-        found: dict[Any, set[str]] = {v: set() for v in jaxpr.invars}
+        found: dict[Variable, set[str]] = {v: set() for v in jaxpr.invars}
         for eqn in jaxpr.eqns:
             _note(eqn, found)
         _USES[jaxpr] = tuple(frozenset(found[v]) for v in jaxpr.invars)
     return _USES[jaxpr]
 
 
-def _note(eqn: Any, found: dict[Any, set[str]]) -> None:
+def _note(eqn: Equation, found: dict[Variable, set[str]]) -> None:
     name = eqn.primitive.name
     if name in ("get", "swap", "addupdate"):
         first = 1 if name == "get" else 2
@@ -78,15 +82,15 @@ def _note(eqn: Any, found: dict[Any, set[str]]) -> None:
                 found.get(v, set()).add("whole")
 
 
-def makes_refs(jaxpr: Any) -> bool:
+def makes_refs(program: Steps) -> bool:
     """Whether a jaxpr makes Refs of its own, in whatever it calls."""
-    jaxpr = open_jaxpr(jaxpr)
+    jaxpr = open_jaxpr(program)
     if jaxpr not in _MAKES:
         _MAKES[jaxpr] = any(map(equation_makes_refs, jaxpr.eqns))
     return _MAKES[jaxpr]
 
 
-def equation_makes_refs(eqn: Any) -> bool:
+def equation_makes_refs(eqn: Equation) -> bool:
     """Whether an equation makes a Ref, itself or in one of its jaxprs."""
     if eqn.primitive.name in ("new_ref", "empty_ref"):
         return True
@@ -94,5 +98,5 @@ def equation_makes_refs(eqn: Any) -> bool:
     return any(makes_refs(j) for j in inner if _is_jaxpr(j))
 
 
-def _is_jaxpr(x: Any) -> bool:
+def _is_jaxpr(x: object) -> bool:
     return hasattr(open_jaxpr(x), "eqns")

@@ -14,8 +14,6 @@ it is kept. The literal 0 is zero in every unit and every linear type; no other 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +23,7 @@ from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import MutationError, ShapeError, UnitError, describe, message
-from tanjax._typing import Shape
+from tanjax._typing import Natural, Shape
 from tanjax.arrays import (
     AbstractArray,
     Unitful,
@@ -83,7 +81,7 @@ def is_zero(value: PyTree) -> bool:
     return type(value) is Zero or (type(value) in (int, float) and value == 0)
 
 
-def _has_zero(x: Any) -> bool:
+def _has_zero(x: Natural) -> bool:
     """Whether fields of zeros are the zero of a type, and no promise is broken by it."""
     numbers = all(map(is_inexact, jax.tree.leaves(x))) or x.fields_are_entries
     return bool(getattr(x, "is_linear", False) and numbers and not getattr(x, "definite", False))

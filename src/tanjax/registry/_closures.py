@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import types
 
 import jax
 
@@ -25,7 +25,7 @@ def closes_over_tracers(function: Function) -> bool:
     )
 
 
-def _filled(cell: Any) -> bool:
+def _filled(cell: types.CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -17,8 +17,7 @@ rule), forward mode differentiates the primal instead: a rule never takes away w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +25,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
-from tanjax._typing import Function
+from tanjax._typing import Function, Pullback
 from tanjax.arrays import is_inexact
 
 from ._custom_jvp import custom_jvp
 
-StructuralRule = Callable[..., tuple[Any, Callable[[Any], tuple[Any, ...]]]]
-Push = Callable[..., tuple[Any, Callable[..., Any]]]
+StructuralRule = Callable[..., tuple[PyTree, Pullback]]
+Push = Callable[..., tuple[PyTree, Function]]
 
 _LOWERING = ["linear"]
 _ON_CHANGE: list[Callable[[], None]] = []
@@ -170,7 +169,7 @@ class _Call:
         ]
         self.live_tangents = [flat[i] for i in self.live]
 
-    def place(self, values: list[PyTree]) -> PyTree:
+    def place(self, values: Sequence[PyTree]) -> PyTree:
         """An output (co)tangent from its differentiable leaves."""
         full: list[PyTree] = [np.zeros(np.shape(o), _compat.float0) for o in self.outs]
         for i, value in zip(self.places, values, strict=True):

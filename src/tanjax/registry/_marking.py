@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
 from jaxtyping import PyTree
 
@@ -38,5 +38,5 @@ def marked_call(op: Operation, args: Sequence[PyTree], statics: dict[str, PyTree
     named = {k: _marks.Static(v) for k, v in statics.items()}
     # Of a quantity the literals beside it decide the unit: `q + 0` fits, `q ** 2` is squared.
     moves = _marks.is_operand if op.strips(args) else _marks.is_number
-    mode: Any = arrays.densify_mode(), use_linear()
+    mode: Hashable = arrays.densify_mode(), use_linear()
     return _marks.marked("operation", op.name, op, run, shown, named, op.marks, mode, moves)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import jax
@@ -32,7 +32,7 @@ from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax._errors import RegistrationError
-from tanjax._marks import ACTIVE, capturing
+from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function, Statics
 
 from . import _batched, _lowering
@@ -90,8 +90,8 @@ class Operation:
         self.opt_outs: Table[bool] = Table(f"{self.name}: an opt-out")
         self._signature = inspect.signature(function)
         self._parse(static)
-        self._compiled: dict[Any, Function] = {}
-        self.marks: dict[Any, Any] = {}  # of captured calls
+        self._compiled: dict[Hashable, Function] = {}
+        self.marks: Cache = {}  # of captured calls
         self._for_keywords: dict[str, Function] = {}
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)

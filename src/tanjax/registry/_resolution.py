@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,13 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, describe, message, no_rule
-from tanjax._typing import Arraylike, Function
+from tanjax._typing import Arraylike, Function, Pullback
 from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
 from ._lowering import both_modes
 from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
-from ._table import Signature, distance, is_static_value
+from ._table import Registered, Signature, distance, is_static_value
 
 if TYPE_CHECKING:
     from ._operation import Operation
@@ -103,7 +103,7 @@ class Resolution:
                 )
             raise
 
-    def structural_rule(self, *args: PyTree) -> Any:
+    def structural_rule(self, *args: PyTree) -> tuple[PyTree, Pullback]:
         """The rule with structural cotangents: `(out, pullback)`."""
         assert self.rule is not None
         out, natural_pullback = self._run(self.rule, args)
@@ -127,7 +127,7 @@ class Resolution:
 
         return hybrid_pullback
 
-    def structural_push(self, *args: PyTree) -> Any:
+    def structural_push(self, *args: PyTree) -> tuple[PyTree, Function]:
         """The pushforward rule with structural tangents: `(out, pushforward)`."""
         assert self.push is not None
         out, natural_pushforward = self._run(self.push, args)
@@ -257,7 +257,7 @@ def resolve(op: Operation, classes: Signature, statics: dict[str, PyTree]) -> Re
     )
 
 
-def _closer(signature: Signature, rule: Any, classes: Signature) -> bool:
+def _closer(signature: Signature, rule: Registered[Rule] | None, classes: Signature) -> bool:
     """Whether a signature is at least as specific for a call as the rule that would apply."""
     if rule is None:
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jaxtyping import PyTree
@@ -17,7 +16,7 @@ from ._operation import Operation
 
 def rrule(
     f: Function, *args: PyTree, **kwargs: PyTree
-) -> tuple[PyTree, Callable[[Any], tuple[PyTree, ...]]]:
+) -> tuple[PyTree, Callable[[PyTree], tuple[PyTree, ...]]]:
     """The value of `f` and its pullback on structural cotangents.
 
     **Arguments:** an operation (its registered rule runs, or AD of the implementation where none

@@ -46,7 +46,7 @@ class Journal:
         self.open_.append(self)
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.open_.remove(self)
         if kind is not None:
             for step in reversed(self.undo):

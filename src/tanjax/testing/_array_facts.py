@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +9,12 @@ import numpy as np
 from tanjax import arrays
 
 from ._coordinates import canonical
-from ._record import relative_error
+from ._record import Checker, relative_error
 
 RANK = 1e-9  # singular values below this, relative to the largest, are zero
 
 
-def check_facts(checker: Any) -> None:
+def check_facts(checker: Checker) -> None:
     """Compare the declared facts with the Jacobian."""
     fields, j = checker.fields, checker.jacobian
     rank = _rank(j)
@@ -43,7 +41,7 @@ def check_facts(checker: Any) -> None:
     _check_linear(checker)
 
 
-def _check_linear(checker: Any) -> None:
+def _check_linear(checker: Checker) -> None:
     if not checker.kind.is_linear(checker.x):
         return
     other = checker.fields.vector(canonical(checker.fields.tree(checker.field_vector)))
@@ -56,7 +54,7 @@ def _check_linear(checker: Any) -> None:
     )  # fmt: skip
 
 
-def check_visible(checker: Any) -> None:
+def check_visible(checker: Checker) -> None:
     """Whether `is_visible` tells a cotangent that came through the array from a hidden one."""
     x, fields, recorder = checker.x, checker.fields, checker.recorder
     seen = checker.jacobian.T @ np.asarray(checker.dense_vector)
@@ -70,7 +68,7 @@ def check_visible(checker: Any) -> None:
         recorder.holds("natural", "is_visible is true for a hidden cotangent.", not wrong)
 
 
-def check_tangents(checker: Any) -> None:
+def check_tangents(checker: Checker) -> None:
     """The vector space of structural tangents: zero, sums, dimension, inner product."""
     x, holds = checker.x, checker.recorder.holds
     kind, zero = arrays.tangent_type(x), arrays.zero_tangent(x)

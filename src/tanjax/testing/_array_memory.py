@@ -11,8 +11,6 @@ type that stores as many numbers as its array has.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,13 +23,14 @@ from tanjax.arrays import AbstractArray
 
 from ._lattice import wrote
 from ._promises import traced_shapes
+from ._record import Checker
 from ._units import numbers
 
 STAGE = "memory"
 LEAST = 3  # rows and columns: smaller shapes are those of anything
 
 
-def check_memory(checker: Any) -> None:
+def check_memory(checker: Checker) -> None:
     """Trace every query that the author wrote, and the closed form of Jᵀ."""
     x: PyTree = numbers(checker.x)
     if not isinstance(x, AbstractArray) or not _can_be_told(x, checker.formed):

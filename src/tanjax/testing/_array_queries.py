@@ -11,8 +11,6 @@ along tangents that keep it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +22,7 @@ from tanjax.arrays import AbstractArray
 
 from ._coordinates import canonical, random, single_precision, wide_leaves
 from ._lattice import members
-from ._record import SINGLE, relative_error
+from ._record import SINGLE, Checker, relative_error
 from ._units import numbers
 
 STAGE = "queries"
@@ -104,13 +102,13 @@ def _ask(x: PyTree, query: str, define: Function, *args: PyTree) -> PyTree:
     return getattr(x, query)(*args) if isinstance(x, AbstractArray) else define(x)
 
 
-def check_queries(checker: Any) -> None:
+def check_queries(checker: Checker) -> None:
     """Every query of a type against its dense array; foreign classes have none."""
     with jax.numpy_dtype_promotion("standard"):  # real times complex is what is asked for
         _check_queries(checker)
 
 
-def _check_queries(checker: Any) -> None:
+def _check_queries(checker: Checker) -> None:
     x, formed, fields = numbers(checker.x), checker.formed, checker.fields
     if not isinstance(x, AbstractArray):
         return
@@ -167,7 +165,9 @@ def _together(values: dict[str, PyTree]) -> PyTree:
     return jnp.concatenate([p.ravel() for y in leaves for p in (jnp.real(y), jnp.imag(y))])
 
 
-def _compare_pullbacks(checker: Any, ask: Any, define: Function, got: PyTree, want: PyTree) -> None:
+def _compare_pullbacks(
+    checker: Checker, ask: Function, define: Function, got: PyTree, want: PyTree
+) -> None:
     """All at once; only where that is wrong, one by one, to name the query."""
     if relative_error(np.asarray(got), np.asarray(want)) > checker.tolerance:
         for name in sorted(ask(checker.point), key=lambda name: name.startswith(LATER)):
@@ -179,7 +179,7 @@ def _compare_pullbacks(checker: Any, ask: Any, define: Function, got: PyTree, wa
     checker.recorder.compare(STAGE, what, got, want, checker.tolerance)
 
 
-def _check_single(checker: Any, want: PyTree, b: PyTree, others: PyTree) -> None:
+def _check_single(checker: Checker, want: PyTree, b: PyTree, others: PyTree) -> None:
     """The same in single precision: no answer is widened, and the numbers agree."""
     small, b, others = map(single_precision, (checker.x, b, others))
     got = checker.run(lambda x, b, others: answers(numbers(x), b, others), small, b, others)
@@ -190,12 +190,12 @@ def _check_single(checker: Any, want: PyTree, b: PyTree, others: PyTree) -> None
         checker.recorder.compare(STAGE, what, value, want[name], SINGLE, scale=_size(checker))
 
 
-def _size(checker: Any) -> float:
+def _size(checker: Checker) -> float:
     """Of the largest entry: what cancels in a query is of that size."""
     return float(np.max(np.abs(np.asarray(checker.formed)), initial=0.0))
 
 
-def _check_sensitivity(checker: Any) -> None:
+def _check_sensitivity(checker: Checker) -> None:
     """`apply` in place of `transposed` must show, unless the type is symmetric by nature."""
     if checker.formed.ndim != 2 or checker.formed.shape[0] != checker.formed.shape[1]:
         return
@@ -209,7 +209,7 @@ def _check_sensitivity(checker: Any) -> None:
     )  # fmt: skip
 
 
-def _check_definite(checker: Any, x: PyTree) -> None:
+def _check_definite(checker: Checker, x: PyTree) -> None:
     if getattr(x, "definite", False):
         spectrum = np.linalg.eigvalsh(np.asarray(checker.formed))
         checker.recorder.holds(
@@ -218,7 +218,7 @@ def _check_definite(checker: Any, x: PyTree) -> None:
         )  # fmt: skip
 
 
-def _check_batch(checker: Any) -> None:
+def _check_batch(checker: Checker) -> None:
     """Leading axes on every leaf are a batch: `shape` says so."""
     if not checker.fields.size:
         return

@@ -39,7 +39,7 @@ from ._finite_differences import jacobian
 from ._generic import require_generic
 from ._lattice import check_lattice
 from ._modes import choose, compiled
-from ._record import SINGLE, CheckResult, Recorder
+from ._record import SINGLE, Checker, CheckResult, Recorder
 from ._units import (
     labelled,
     numbers,
@@ -104,7 +104,7 @@ def check_array_type(
     return checker.recorder.finish()
 
 
-class _TypeCheck:
+class _TypeCheck(Checker):
     """The numbers of one value, and the stages that compare them."""
 
     def __init__(self, x: PyTree, tolerance: float, generic: bool) -> None:
@@ -125,7 +125,7 @@ class _TypeCheck:
         self.dense_vector = random(self.out.size, 1)
         self.field_vector = random(self.fields.size, 2)
 
-    def _form(self, x: PyTree) -> Any:
+    def _form(self, x: PyTree) -> PyTree:
         return numbers(self.kind.destructure(x))
 
     def form_at(self, vector: PyTree) -> PyTree:

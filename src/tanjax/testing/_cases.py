@@ -14,7 +14,6 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
 
 import jax
 from jaxtyping import PyTree
@@ -42,8 +41,8 @@ class Case:
     operation: registry.Operation
     inplace: InPlace | None
     args: tuple[PyTree, ...]
-    static: dict[str, Any]
-    options: dict[str, Any]
+    static: dict[str, PyTree]
+    options: dict[str, PyTree]
 
     def __init__(
         self, operation: registry.Operation | InPlace, *args: PyTree, **static: PyTree

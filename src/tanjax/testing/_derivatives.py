@@ -7,7 +7,7 @@ of the quantity (and so what it must equal), and which argument it belongs to.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,7 @@ class Probe:
         return f"{self.kind}{of}" + (f" ({self.how})" if self.how else "")
 
 
-Measured = list[tuple[Probe, Any]]
+Measured = list[tuple[Probe, PyTree]]
 
 
 def first_order(p: Problem, point: PyTree, chosen: PyTree) -> Measured:
@@ -151,7 +151,7 @@ def _batched(p: Problem, points: PyTree) -> Measured:
 def _alone(p: Problem, i: int, batch: PyTree) -> Measured:
     """One argument batched and differentiated, the others constant to JAX."""
 
-    def loss(part: Any) -> PyTree:
+    def loss(part: PyTree) -> PyTree:
         args = list(p.args)
         args[i] = p.inputs[i].tree(part)
         return p.curved(p.read(p.call(*args)))

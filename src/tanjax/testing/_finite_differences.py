@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import jax
 import numpy as np
@@ -60,7 +59,7 @@ def finite_difference_vjp(
     return inputs.cotangent(outputs.dual(out_cotangent) @ columns)
 
 
-def _vector_function(f: Function, primals: tuple[PyTree, ...]) -> tuple[Coordinates, Any]:
+def _vector_function(f: Function, primals: tuple[PyTree, ...]) -> tuple[Coordinates, Function]:
     inputs, outputs = Coordinates(primals), Coordinates(jax.eval_shape(f, *primals))
     run = jax.jit(lambda vector: outputs.vector(f(*canonical(inputs.tree(vector)))))
     return outputs, run

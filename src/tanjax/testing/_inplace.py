@@ -8,8 +8,7 @@ calls the function on them, and is differentiated as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +91,12 @@ class _Calls:
     """The stages that call the function on Refs."""
 
     def __init__(
-        self, f: InPlace, args: Sequence[PyTree], given: Any, chosen: PyTree, tolerance: float
+        self,
+        f: InPlace,
+        args: Sequence[PyTree],
+        given: dict[str, PyTree],
+        chosen: PyTree,
+        tolerance: float,
     ) -> None:
         self.f, self.chosen, self.tolerance = f, chosen, tolerance
         self.problem = p = Problem(f.transition, args, given)
@@ -253,7 +257,9 @@ class _Calls:
         self._same_bits("a call", before, args, range(len(args)))
         self._same_bits("a call on Refs", before, list(map(mutation.freeze, given)), self.others)
 
-    def _same_bits(self, who: str, before: PyTree, after: Sequence[PyTree], places: Any) -> None:
+    def _same_bits(
+        self, who: str, before: PyTree, after: Sequence[PyTree], places: Iterable[int]
+    ) -> None:
         for i in places:
             now = [_plain(x) for x in jax.tree.leaves(after[i]) if _is_array(x)]
             for old, new in zip(before[i], now, strict=True):

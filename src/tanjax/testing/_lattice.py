@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,16 +9,18 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
 from ._coordinates import moves, random
+from ._record import Checker
 from ._units import labelled, numbers
 
 STAGE = "lattice"
 EPS = 1e-14  # what a singular value decomposition leaves of a zero
 
 
-def check_lattice(checker: Any) -> None:
+def check_lattice(checker: Checker) -> None:
     """Jᵀ of every kind of natural cotangent, and J⁺ of every kind of tangent if it is written."""
     x, fields, out = checker.x, checker.fields, checker.out
     given = members(numbers(x), checker.formed)
@@ -50,7 +50,7 @@ def check_lattice(checker: Any) -> None:
     checker.recorder.holds(STAGE, "`Zero` does not pull back to zero.", empty)
 
 
-def _compare(checker: Any, what: str, got: PyTree, matrix: np.ndarray, of: PyTree) -> None:
+def _compare(checker: Checker, what: str, got: PyTree, matrix: np.ndarray, of: PyTree) -> None:
     of = np.asarray(of)
     matrix = np.where(np.abs(matrix) > EPS * np.max(np.abs(matrix)), matrix, 0)
     summed = float(np.max(np.abs(matrix) @ np.abs(of), initial=0.0))
@@ -111,7 +111,7 @@ def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
     return found | _square(like, n, outer) if m == n else found
 
 
-def _square(like: Any, n: int, outer: PyTree) -> dict[str, PyTree]:
+def _square(like: Function, n: int, outer: PyTree) -> dict[str, PyTree]:
     """What has as many rows as columns."""
     diagonal = arrays.Diagonal(like((n,), 17))
     found = {

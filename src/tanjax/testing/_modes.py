@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from tanjax._errors import CheckFailure, message
+from tanjax._typing import Function
 
 # Checks compile much and run little. XLA knows one or the other of the last two, by its version.
-FAST: tuple[dict[str, Any], ...] = (
+FAST: tuple[dict[str, bool | int], ...] = (
     {"xla_backend_optimization_level": 0},
     {"xla_llvm_disable_expensive_passes": True},
     {"xla_cpu_parallel_codegen_split_count": 1},
@@ -21,14 +21,14 @@ FAST: tuple[dict[str, Any], ...] = (
 
 
 @functools.cache
-def compiler_options() -> dict[str, Any]:
+def compiler_options() -> dict[str, bool | int]:
     """What makes XLA compile fast, of what it knows.
 
     The Jacobian of a solve took 0.24 s of CPU without optimisation and takes 0.09 (JAX 0.10), 0.30
     and 0.23 (JAX 0.12); the numbers agree to rounding, and a check judges no program of a user. An
     option that it does not know is an error of the compiler, so each is tried once.
     """
-    known: dict[str, Any] = {}
+    known: dict[str, bool | int] = {}
     for option in FAST:
         try:
             jax.jit(lambda x: x, compiler_options=option)(0.0)
@@ -38,7 +38,7 @@ def compiler_options() -> dict[str, Any]:
     return known
 
 
-def compiled(f: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(f: Function) -> Function:
     """`jax.jit` of a function that is compiled for one check."""
     fast: Any = compiler_options()
     return jax.jit(f, compiler_options=fast)

@@ -13,15 +13,15 @@ fault; it counts only if it shows at inputs nearby.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import PyTree
 
-from tanjax import arrays
-from tanjax._typing import Function
+from tanjax import arrays, registry
+from tanjax._typing import DenseArray, Function
 
 from ._coordinates import moves
 from ._modes import compiled
@@ -63,24 +63,25 @@ def check_sensitivity(
             )  # fmt: skip
 
 
-def _mutated(p: Problem) -> Any:
+def _mutated(p: Problem) -> Function | None:
     """`Jᵀ ȳ` by the registered rule, changed; `None` where no natural rule runs."""
     # A unit signature strips quantities around the rule, which then sees the numbers.
     strip = numbers if p.op.strips(p.args) else lambda tree: tree
-    resolution: Any = p.op.resolve(strip(p.args), p.static)
-    if resolution.rule is None:
+    resolution = p.op.resolve(strip(p.args), p.static)
+    registered = resolution.rule
+    if registered is None:
         return None
     fixed = [i for i, a in enumerate(p.args) if callable(a) or isinstance(a, str)]
 
-    def run(point: PyTree, change: Function) -> PyTree:
-        function = _changed(resolution.rule, change)
-        rule = dataclasses.replace(resolution.rule, function=function)
+    def run(point: PyTree, change: DenseArray) -> PyTree:
+        function = _changed(registered, change)
+        rule = dataclasses.replace(registered, function=function)
         new = dataclasses.replace(resolution, rule=rule, push=None, checked=[rule])
         args = strip(tuple(p.unpack(point)))
         f = new.differentiable({i: args[i] for i in fixed})
         free = [i for i in range(len(args)) if i not in fixed]
 
-        def read(*some: PyTree) -> Any:
+        def read(*some: PyTree) -> Array:
             rest = dict(zip(free, some, strict=True))
             out = f(*(rest[i] for i in free))
             leaves = jax.tree.leaves(jax.tree.map(_dense, out, is_leaf=arrays.is_structured))
@@ -104,10 +105,10 @@ def _flat(p: Problem, i: int, bar: PyTree) -> PyTree:
     return jnp.concatenate(parts)
 
 
-def _changed(rule: Any, change: Any) -> PyTree:
+def _changed(rule: registry.Rule, change: DenseArray) -> PyTree:
     """A rule whose natural pullback gives changed cotangents."""
 
-    def mutated_rule(*args: PyTree, **static: PyTree) -> Any:
+    def mutated_rule(*args: PyTree, **static: PyTree) -> tuple[PyTree, Function]:
         out, pullback = rule.function(*args, **static)
 
         def mutated_pullback(out_bar: PyTree) -> PyTree:

@@ -8,7 +8,7 @@ construction, so the two modes are never compared with each other.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import jax
 import numpy as np
@@ -93,7 +93,9 @@ def check_operation(
 check_rule = check_operation
 
 
-def _problem(op: registry.Operation, args: Any, static: PyTree, reference: Any) -> Problem:
+def _problem(
+    op: registry.Operation, args: Sequence[PyTree], static: PyTree, reference: Function | None
+) -> Problem:
     try:
         return Problem(op, args, static, reference)
     except jax.errors.JAXTypeError as error:  # it looks at numbers that it may only compute with
@@ -158,7 +160,7 @@ class _OperationCheck:
 
     # -- running --------------------------------------------------------------------------------
 
-    def _compiled(self, stage: str, f: Function, *args: PyTree) -> Any:
+    def _compiled(self, stage: str, f: Function, *args: PyTree) -> PyTree:
         try:
             out = compiled(f)(*args)
         except CheckFailure:
@@ -195,7 +197,7 @@ class _OperationCheck:
 
     def _judge(self, measured: list[PyTree]) -> None:
         """Compare what was measured with the reference, the values first."""
-        twice: dict[Any, Any] = {}
+        twice: dict[Hashable, PyTree] = {}
         for probe, value in sorted(measured, key=lambda m: m[0].kind not in ("value", "values")):
             what = probe.words(self.names)
             if probe.kind.startswith("paired"):

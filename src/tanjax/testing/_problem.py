@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import arrays, registry
-from tanjax._typing import Function
+from tanjax._typing import Function, Vector
 
 from ._coordinates import Coordinates, canonical, dense, in_hand, moves, random
 
@@ -38,7 +37,7 @@ def bind(
     return tuple(bound.arguments[k] for k in op.parameters), static
 
 
-def definition_of(op: registry.Operation, reference: PyTree, static: dict[str, Any]) -> Any:
+def definition_of(op: registry.Operation, reference: PyTree, static: dict[str, PyTree]) -> Function:
     """The generic implementation, or the author's, with the static arguments that it takes."""
     if reference is None:
         return lambda *a: op.primal(*a, **static)
@@ -53,7 +52,11 @@ class Problem:
     """A call of an operation, in coordinates."""
 
     def __init__(
-        self, op: registry.Operation, args: Sequence[PyTree], static: Any, reference: PyTree = None
+        self,
+        op: registry.Operation,
+        args: Sequence[PyTree],
+        static: dict[str, PyTree],
+        reference: PyTree = None,
     ) -> None:
         self.op = op
         self.args, self.static = bind(op, tuple(args), dict(static))
@@ -125,7 +128,7 @@ class Problem:
         """The operation."""
         return self.op(*args, **self.static)
 
-    def read(self, out: PyTree) -> Any:
+    def read(self, out: PyTree) -> Vector:
         """The coordinates of an output, as dense arrays."""
         return self.out_dense.vector(dense(out))
 
@@ -133,7 +136,7 @@ class Problem:
         """The operation, read through its dense arrays."""
         return self.read(self.call(*self.unpack(vector)))
 
-    def kept(self, vector: PyTree) -> Any:
+    def kept(self, vector: PyTree) -> Vector:
         """The same on arguments whose storage invariant is enforced again."""
         return self.read(self.call(*map(canonical, self.unpack(vector))))
 

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax import arrays
+from tanjax import arrays, registry
 from tanjax._errors import NoRuleError
+from tanjax._jaxpr_types import OpenJaxpr
 from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
@@ -69,7 +70,7 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
     """A rule must not form a dense cotangent where AD of the implementation does not."""
     strip = numbers if p.op.strips(p.args) else lambda tree: tree
     args = strip(tuple(p.args))
-    resolution: Any = p.op.resolve(args, p.static)
+    resolution = p.op.resolve(args, p.static)
     if resolution.rule is None:
         return
     wanted = {i: s for i in p.moving if (s := _avoidable(p, args, i)) is not None}
@@ -87,7 +88,7 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
 
 
 def _who_forms(
-    resolution: Any, args: Sequence[PyTree], shapes: set[tuple[int, ...]]
+    resolution: registry.Resolution, args: Sequence[PyTree], shapes: set[tuple[int, ...]]
 ) -> tuple[str, str]:
     """What makes the array, and what to do: a default of the type, the rule, or Jᵀ of the type."""
     try:
@@ -125,7 +126,9 @@ def _avoidable(p: Problem, args: Sequence[PyTree], i: int) -> tuple[int, int] | 
     return None if {(m, n), (n, m)} & shapes else (m, n)
 
 
-def _shapes_by_rule(resolution: Any, args: Sequence[PyTree]) -> set[tuple[int, ...]]:
+def _shapes_by_rule(
+    resolution: registry.Resolution, args: Sequence[PyTree]
+) -> set[tuple[int, ...]]:
     def run(args: Sequence[PyTree]) -> PyTree:
         out, pullback = resolution.structural_rule(*args)
         return pullback(_ones(out))
@@ -134,7 +137,7 @@ def _shapes_by_rule(resolution: Any, args: Sequence[PyTree]) -> set[tuple[int, .
 
 
 def _shapes_by_ad(
-    resolution: Any, args: Sequence[PyTree], moving: list[int]
+    resolution: registry.Resolution, args: Sequence[PyTree], moving: list[int]
 ) -> set[tuple[int, ...]]:
     def run(args: Sequence[PyTree]) -> PyTree:
         def primal(*some: PyTree) -> PyTree:
@@ -169,7 +172,7 @@ def traced_shapes(run: Function, args: PyTree) -> set[tuple[int, ...]]:
     return set(_shapes(jax.make_jaxpr(of_leaves)(*(leaves[k] for k in places)).jaxpr))
 
 
-def _shapes(jaxpr: Any) -> Iterator[tuple[int, ...]]:
+def _shapes(jaxpr: OpenJaxpr) -> Iterator[tuple[int, ...]]:
     """The last two axes of every floating array that a program makes."""
     for equation in jaxpr.eqns:
         for v in equation.outvars:

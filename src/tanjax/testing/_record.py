@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import CheckFailure, message
+from tanjax._typing import Function
+from tanjax.units import Unit
+
+from ._coordinates import Coordinates
 
 
 @dataclasses.dataclass
@@ -145,3 +150,29 @@ def _excerpt(got: np.ndarray, want: np.ndarray, tolerance: float) -> list[str]:
     if want.size <= 12:
         lines += [f"expected: {want.tolist()}", f"got: {got.tolist()}"]
     return lines
+
+
+@runtime_checkable
+class Checker(Protocol):
+    """The numbers of one value of an array type, which the stages of its check compare."""
+
+    x: PyTree
+    tolerance: float
+    generic: bool
+    kind: Any  # the array type: that of the library, or what was registered for another class
+    recorder: Recorder
+    fields: Coordinates
+    point: PyTree
+    formed: PyTree
+    out: Coordinates
+    bar_unit: Unit | None
+    dot_unit: Unit | None
+    run: Function
+    jacobian: np.ndarray
+    inverse: np.ndarray
+    dense_vector: PyTree
+    field_vector: PyTree
+
+    def form_at(self, vector: PyTree) -> PyTree: ...
+    def dense(self, vector: PyTree) -> PyTree: ...
+    def run_stage(self, name: str) -> None: ...

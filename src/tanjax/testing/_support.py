@@ -10,7 +10,6 @@ traced, not run.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +34,7 @@ def hermitian(a: Natural) -> Natural:
     return a
 
 
-CALLS: list[tuple[str, Operation, Function, dict[str, Any]]] = [
+CALLS: list[tuple[str, Operation, Function, dict[str, PyTree]]] = [
     ("A @ dense", ops.matmul, lambda a: (a, SQUARE), {}),
     ("dense @ A", ops.matmul, lambda a: (SQUARE, a), {}),
     ("solve(A, dense)", ops.solve, lambda a: (a, SQUARE), {}),
@@ -119,7 +118,7 @@ def is_refused(function: Function, *args: PyTree) -> bool:
     return False
 
 
-def value_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, Any]) -> str:
+def value_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> str:
     """How the value of a call is computed."""
     if becomes_dense(functools.partial(op, **statics), *args):
         return DENSIFIES
@@ -133,7 +132,7 @@ def _class_of(x: PyTree) -> type:
     return type(x) if is_structured(x) else types.Dense
 
 
-def derivative_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, Any]) -> str:
+def derivative_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> str:
     """How a call is differentiated, by its structured argument."""
     place = next(i for i, a in enumerate(args) if is_structured(a))
     call = functools.partial(op, **statics)
@@ -152,7 +151,7 @@ def derivative_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, An
     return "rule" if _uses_rule(op, args, statics) else "AD"
 
 
-def _uses_rule(op: Operation, args: tuple[PyTree, ...], statics: dict[str, Any]) -> bool:
+def _uses_rule(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> bool:
     """Whether a natural rule differentiates a call, given the type of its result."""
     resolution = op.resolve(args, {"axis": None} if op is ops.sum else statics)
     rule = resolution.rule or resolution.push
@@ -179,7 +178,7 @@ def support_markdown() -> str:
     return "\n".join(parts)
 
 
-def _cell(op: Operation, args: tuple[PyTree, ...], statics: dict[str, Any]) -> str:
+def _cell(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> str:
     if is_refused(functools.partial(op, **statics), *args):
         return REFUSED
     return f"{value_of(op, args, statics)}<br>{derivative_of(op, args, statics)}"

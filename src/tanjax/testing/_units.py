@@ -6,8 +6,6 @@ the one that it must have; a natural cotangent of a quantity must be in the inve
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
@@ -15,6 +13,10 @@ from jaxtyping import PyTree
 from tanjax import arrays, transforms, units
 from tanjax._errors import UnitError, message
 from tanjax.arrays import is_quantity, stored_of
+from tanjax.units import Unit
+
+from ._problem import Problem
+from ._record import Recorder
 
 THOUSAND = units.unit("km") / units.unit("m")
 
@@ -29,22 +31,22 @@ def values_type(x: PyTree) -> type:
     return type(x.stored if is_quantity(x) else x)
 
 
-def unit_of_cotangent(x: PyTree) -> Any:
+def unit_of_cotangent(x: PyTree) -> Unit | None:
     """The unit that a natural cotangent of an array must be in; `None` for plain arrays."""
     return x.label.inverse if is_quantity(x) else None
 
 
-def unit_of_tangent(x: PyTree) -> Any:
+def unit_of_tangent(x: PyTree) -> Unit | None:
     """The unit that a natural tangent of an array must be in; `None` for plain arrays."""
     return x.label.delta if is_quantity(x) else None
 
 
-def labelled(value: PyTree, unit: Any) -> PyTree:
+def labelled(value: PyTree, unit: Unit | None) -> PyTree:
     """A value in a unit; plain if there is none."""
     return value if unit is None else arrays.unitful(value, unit)
 
 
-def stripped(what: str, x: PyTree, unit: Any) -> PyTree:
+def stripped(what: str, x: PyTree, unit: Unit | None) -> PyTree:
     """The dense numbers of an array, which must be in a unit. **Raises:** `UnitError`."""
     got = x.label if is_quantity(x) else None
     empty = isinstance(x, arrays.Zero)  # it has every unit
@@ -53,7 +55,7 @@ def stripped(what: str, x: PyTree, unit: Any) -> PyTree:
     return arrays.destructure(x.stored if is_quantity(x) else x)
 
 
-def check_units(recorder: Any, problem: Any, tolerance: float) -> None:
+def check_units(recorder: Recorder, problem: Problem, tolerance: float) -> None:
     """Give one argument at a time in another prefix: results and gradients must not change.
 
     A unit signature with a wrong exponent, or a rule that reads `x.value` without regard to its
@@ -74,7 +76,7 @@ def check_units(recorder: Any, problem: Any, tolerance: float) -> None:
         _same(recorder, f"the gradient with {names[i]} in {moved[i].unit}", got, want, tolerance)
 
 
-def _gradients(problem: Any, args: list[PyTree], like: PyTree) -> PyTree:
+def _gradients(problem: Problem, args: list[PyTree], like: PyTree) -> PyTree:
     """Natural cotangents of a pure number: of every entry of the result, in its unit, weighted."""
     some = [args[i] for i in problem.moving]
 
@@ -107,7 +109,7 @@ def _without_pure_units(tree: PyTree) -> PyTree:
     return jax.tree.map(one, tree, is_leaf=arrays.is_structured)
 
 
-def _same(recorder: Any, what: str, got: PyTree, want: PyTree, tolerance: float) -> None:
+def _same(recorder: Recorder, what: str, got: PyTree, want: PyTree, tolerance: float) -> None:
     """Compare two trees of quantities: dimensions, and numbers in the units of the second."""
     leaves, tree = jax.tree.flatten(want, is_leaf=arrays.is_structured)
     for w, g in zip(leaves, tree.flatten_up_to(got), strict=True):
@@ -117,5 +119,5 @@ def _same(recorder: Any, what: str, got: PyTree, want: PyTree, tolerance: float)
             (unit and unit.dimension) is (other and other.dimension),
             f"expected: {unit}", f"got: {other}",
         )  # fmt: skip
-        pair = [stripped(what, x if unit is None else x.to(unit), unit) for x in (g, w)]
-        recorder.compare("units", what, *pair, tolerance)
+        mine, wanted = (stripped(what, x if unit is None else x.to(unit), unit) for x in (g, w))
+        recorder.compare("units", what, mine, wanted, tolerance)

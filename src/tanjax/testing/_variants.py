@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +43,7 @@ class Variant:
 
     name: str
     args: list[PyTree]
-    static: dict[str, Any]
+    static: dict[str, PyTree]
     continued: int | None = None
 
 
@@ -149,7 +148,7 @@ def variants(p: Problem) -> Iterator[Variant]:
             yield Variant(f"{name} left out", _put(p.args, [i], [None]), p.static)
 
 
-def _changes(x: PyTree, core_ndim: int | None) -> Iterator[tuple[str, Any]]:
+def _changes(x: PyTree, core_ndim: int | None) -> Iterator[tuple[str, PyTree]]:
     """`core_ndim`: of the argument without a batch, where the operation says it."""
     real = not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(x))
     if real and not _promises(x):

@@ -8,23 +8,36 @@ common. These are warnings: a rule may be for real numbers only.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax import arrays
+from tanjax import arrays, registry
 
 from ._coordinates import Coordinates, canonical, random
 
 
-def narrow_cases(cases: list[PyTree]) -> list[str]:
+@runtime_checkable
+class Called(Protocol):
+    """What is asked of a case: which call it is."""
+
+    @property
+    def operation(self) -> registry.Operation: ...
+    @property
+    def args(self) -> tuple[PyTree, ...]: ...
+    @property
+    def static(self) -> dict[str, PyTree]: ...
+
+
+def narrow_cases(cases: Sequence[Called]) -> list[str]:
     """What all cases of one rule or operation have in common and should not."""
-    by_rule: dict[str, list[PyTree]] = {}
-    rules: dict[str, PyTree] = {}
-    by_operation: dict[Any, list[PyTree]] = {}
+    by_rule: dict[str, list[Called]] = {}
+    rules: dict[str, registry.Rule] = {}
+    by_operation: dict[registry.Operation, list[Called]] = {}
     for case in cases:
         by_operation.setdefault(case.operation, []).append(case)
         rule = case.operation.resolve(case.args, case.static).rule
@@ -50,22 +63,22 @@ _WORDS = {
 }
 
 
-def _leaves(case: Any) -> list[PyTree]:
+def _leaves(case: Called) -> list[PyTree]:
     return jax.tree.leaves(case.args, is_leaf=arrays.is_structured)
 
 
-def _is_real(case: Any) -> bool:
+def _is_real(case: Called) -> bool:
     return not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(case.args))
 
 
-def _is_symmetric(case: Any) -> bool:
+def _is_symmetric(case: Called) -> bool:
     with arrays.densify("allow"):
         dense = [np.asarray(_formed(x)) for x in _leaves(case) if arrays.is_structured(x)]
     square = [d for d in dense if d.ndim == 2 and d.shape[0] == d.shape[1]]
     return bool(dense) and len(square) == len(dense) and all(np.allclose(d, d.T) for d in square)
 
 
-def _takes_symmetric_only(rule: Any, cases: list[PyTree]) -> bool:
+def _takes_symmetric_only(rule: registry.Rule, cases: Sequence[Called]) -> bool:
     """Whether no case could differ: a rule of types such as `Diagonal`, symmetric by nature."""
     rows = [
         row.signature or (object,)
@@ -90,11 +103,11 @@ def _formed(x: PyTree) -> PyTree:
     return arrays.destructure(x.stored if type(x) is arrays.Unitful else x)
 
 
-def _is_small(case: Any) -> bool:
+def _is_small(case: Called) -> bool:
     return all(max(np.shape(x), default=0) < 3 for x in _leaves(case) if hasattr(x, "shape"))
 
 
-def _at_default(operation: Any, cases: list[PyTree]) -> list[str]:
+def _at_default(operation: registry.Operation, cases: Sequence[Called]) -> list[str]:
     """Static arguments that no case moves from their default, but for flags (see `_variants`)."""
     found = []
     for name, parameter in inspect.signature(operation).parameters.items():

@@ -12,7 +12,7 @@ draw few shapes and many values. Hypothesis is imported when a strategy is made.
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,13 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import arrays as tj
+from tanjax._typing import Function
 
 from ._coordinates import canonical
 from ._samples import examples_of
 
 
-def _hypothesis() -> Any:
+def _hypothesis() -> ModuleType:
     try:
         from hypothesis import strategies
     except ImportError as error:
@@ -89,7 +90,7 @@ def arrays_of(
     return st.tuples(*drawn).map(lambda new: canonical(jax.tree.unflatten(tree, new)))
 
 
-def _builders(st: Any, of: PyTree, n: int, dtype: DTypeLike) -> dict[type, Any]:
+def _builders(st: ModuleType, of: Function, n: int, dtype: DTypeLike) -> dict[type, Function]:
     a = n // 2 if n % 2 == 0 else n
     b = 2 if n % 2 == 0 else 1
     uplo = st.sampled_from(["U", "L", "mean"])

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from types import ModuleType
 
 from tanjax._errors import UnitError, incompatible
 
 from ._dimension import DIMENSIONLESS
 from ._factor import ONE, Factor
 from ._points import LEVEL, Affine, Logarithmic
-from ._unit import Unit, one
+from ._unit import Numbers, Unit, one
 
 
 def conversion(a: Unit, b: Unit) -> tuple[float, float]:
@@ -78,7 +78,7 @@ def is_step(unit: Unit, point: Unit) -> bool:
     return named or not isinstance(point.point, Affine)
 
 
-def convert(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
+def convert(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
     """A number in unit `a` as a number in unit `b`, also between points of scales.
 
     **Arguments:** `xp`: the namespace whose `exp`, `log`, `log10`, `log2` and `power` fit the
@@ -112,14 +112,14 @@ def _no_point(step: Unit) -> str:
     )
 
 
-def _scale(value: Any, pair: tuple[float, float]) -> Any:
+def _scale(value: Numbers, pair: tuple[float, float]) -> Numbers:
     multiplier, divisor = pair
     if multiplier != 1.0:
         return value * multiplier
     return value / divisor if divisor != 1.0 else value
 
 
-def _convert_affine(value: Any, a: Unit, b: Unit) -> Any:
+def _convert_affine(value: Numbers, a: Unit, b: Unit) -> Numbers:
     """`value · a + zero of a` in coherent units is `result · b + zero of b`; all are rational."""
     zero = [Fraction(0) if u.point is None else u.point.offset for u in (a, b)]  # type: ignore[union-attr]
     shift = (zero[0] - zero[1]) / b.factor.fraction
@@ -127,7 +127,7 @@ def _convert_affine(value: Any, a: Unit, b: Unit) -> Any:
     return scaled + float(shift) if shift else scaled
 
 
-def _convert_levels(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
+def _convert_levels(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
     """Levels over references: through the ratio to one reference, or along the scale."""
     start, end = a.point, b.point
     if isinstance(start, Logarithmic) and isinstance(end, Logarithmic):
@@ -168,14 +168,14 @@ def _base(level: Factor) -> tuple[int, Fraction]:
     return 0, step.fraction if step.is_rational else Fraction(float(step))
 
 
-def _ratio(value: Any, level: Factor, xp: Any) -> Any:
+def _ratio(value: Numbers, level: Factor, xp: ModuleType) -> Numbers:
     """The ratio of powers of a level."""
     base, step = _base(level)
     exponent = _scale(value, _pair(Factor(step)))
     return xp.power(float(base), exponent) if base else xp.exp(exponent)
 
 
-def _level(value: Any, level: Factor, xp: Any) -> Any:
+def _level(value: Numbers, level: Factor, xp: ModuleType) -> Numbers:
     """The level of a ratio of powers."""
     base, step = _base(level)
     logarithm = {10: "log10", 2: "log2", 0: "log"}[base]

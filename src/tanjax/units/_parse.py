@@ -6,7 +6,8 @@ import ast
 import re
 import threading
 from fractions import Fraction
-from typing import Any
+
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 
@@ -60,7 +61,7 @@ _NUMBER = re.compile(
 )
 
 
-def parse_quantity(text: str) -> tuple[Any, Unit]:
+def parse_quantity(text: str) -> tuple[float | list[PyTree], Unit]:
     """The number and the unit of a text: `"3 km"` is `(3.0, km)`, and `"[1, 2] m"` a list's.
 
     **Raises:** `UnitError`, as `unit`.

@@ -23,9 +23,12 @@ import functools
 import threading
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsFloat, TypeAlias
+
+import numpy as np
 
 from tanjax._errors import UnitError, message
+from tanjax._typing import AnyArray
 
 from . import _format
 from ._dimension import DIMENSIONLESS, Dimension
@@ -38,12 +41,15 @@ _values: dict[object, int] = {}
 _lock = threading.RLock()
 
 
-def make_quantity(x: Any, unit: Unit) -> Any:
+Numbers: TypeAlias = AnyArray  # what a unit counts: a number of Python, an array of any class
+
+
+def make_quantity(x: Numbers, unit: Unit) -> Numbers:
     """What `x * unit` means; the arrays put their own function in this place."""
     raise UnitError(f"no quantities yet: import tanjax to multiply {type(x).__name__} by {unit}.")
 
 
-def set_quantity_hook(function: Callable[[Any, Unit], Any]) -> None:
+def set_quantity_hook(function: Callable[[Numbers, Unit], Numbers]) -> None:
     """Say what `x * unit` makes of anything that is not a unit."""
     global make_quantity
     make_quantity = function  # type: ignore[assignment]
@@ -89,7 +95,7 @@ class Unit:
     plain: Unit
     scale: int
     _conversions: dict[int, tuple[float, float]]
-    _powers: dict[Any, Unit]
+    _powers: dict[SupportsFloat, Unit]
     _products: dict[int, Unit]
     _quotients: dict[int, Unit]
     _value: int
@@ -108,14 +114,14 @@ class Unit:
         """The name in full: `kilogram metre / second²`."""
         return _format.long_name(self.plain.symbols)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Numbers) -> Numbers:
         try:
             return self._products[id(other)]  # units are immortal: their ids are never reused
         except KeyError:
             pass
         return self._multiply(other)
 
-    def _multiply(self, other: Any) -> Any:
+    def _multiply(self, other: Numbers) -> Numbers:
         if type(other) is not Unit:
             _refuse_text(other, self)
             return make_quantity(other, self)
@@ -129,18 +135,18 @@ class Unit:
         self._products[id(other)] = new
         return new
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Numbers) -> Numbers:
         _refuse_text(other, self)
         return make_quantity(other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Numbers) -> Numbers:
         try:
             return self._quotients[id(other)]
         except KeyError:
             pass
         return self._divide(other)
 
-    def _divide(self, other: Any) -> Any:
+    def _divide(self, other: Numbers) -> Numbers:
         if type(other) is not Unit:
             _refuse_text(other, self)
             return make_quantity(1 / other, self)
@@ -149,13 +155,15 @@ class Unit:
         new = self._quotients[id(other)] = self._multiply(other.inverse)
         return new
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Numbers) -> Numbers:
         _refuse_text(other, self)
         if not self.is_linear:
             raise _no_product(f"1 / {self}", self)
         return make_quantity(other, self.inverse)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Numbers, **kwargs: object
+    ) -> Numbers:
         """`array * unit` of NumPy is a quantity, and so is what `array *= unit` gives."""
         first, other = inputs if len(inputs) == 2 else (None, None)
         of_unit = first is self
@@ -168,14 +176,14 @@ class Unit:
                 return (first is other) is (ufunc.__name__ == "equal")  # units are interned
         return NotImplemented
 
-    def __pow__(self, power: Any) -> Unit:
+    def __pow__(self, power: SupportsFloat) -> Unit:
         try:
             return self._powers[power]
         except (KeyError, TypeError):
             pass
         return self._raise(power)
 
-    def _raise(self, power: Any) -> Unit:
+    def _raise(self, power: SupportsFloat) -> Unit:
         exact = exact_power(power, f"the unit {self}")
         if not self.is_linear and exact not in (0, 1):
             raise _no_product(f"{self} ** {exact}", self)
@@ -357,7 +365,7 @@ def _merge(symbols: Iterable[tuple[str, Fraction]]) -> Symbols:
     return tuple((s, p) for s, p in total.items() if p)
 
 
-def _refuse_text(x: Any, unit: Unit) -> None:
+def _refuse_text(x: Numbers, unit: Unit) -> None:
     if isinstance(x, str | bytes):
         raise UnitError(
             message(

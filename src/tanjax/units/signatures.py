@@ -24,7 +24,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeAlias, final
 
 from tanjax._errors import RegistrationError, UnitError, incompatible, message
 
@@ -33,6 +33,7 @@ from ._parse import unit as parse_unit
 from ._unit import Unit, exact_power as exact_power, one
 
 
+@final
 class AnyUnit:
     """The unit of a number that is the same in every unit: whatever is wanted."""
 
@@ -42,6 +43,8 @@ class AnyUnit:
 
 ANY = AnyUnit()  # of the literal zero, which is another place on every scale
 ENDLESS = AnyUnit()  # of infinities and nan, which are none
+Found: TypeAlias = Unit | AnyUnit | None  # what a value is in; `None` if it is plain
+Binding: TypeAlias = dict[str, Unit | None]  # the unit of every letter
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Monomial:
     powers: tuple[tuple[str, Fraction], ...] = ()
     fixed: str = ""
 
-    def unit(self, binding: dict[str, Any]) -> Unit | None:
+    def unit(self, binding: Binding) -> Unit | None:
         """The unit for a binding; `None` (plain) if it is made of plain letters only."""
         powers = self.powers
         if len(powers) == 1 and powers[0][1] == 1:
@@ -137,14 +140,17 @@ class Each:
 class Many:
     """A list of results of one kind."""
 
-    item: Any
+    item: Out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Several:
     """A tuple of results, each of its own kind."""
 
-    items: tuple[Any, ...]
+    items: tuple[Out, ...]
+
+
+Out: TypeAlias = Monomial | Plain | Each | Many | Several
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ class Signature:
     text: str
     roles: tuple[tuple[str, Role], ...]
     variadic: tuple[str, Role] | None
-    out: Any
+    out: Out
 
     @staticmethod
     @functools.cache
@@ -179,7 +185,7 @@ class Signature:
         roles = [role for _, role in self.roles]
         return roles + [self.variadic[1]] * (count - len(roles)) if self.variadic else roles
 
-    def results_of(self, count: int) -> Sequence[Any]:
+    def results_of(self, count: int) -> Sequence[Out]:
         """What each of `count` results is: an `Each`, a `Plain` or a `Monomial`."""
         if isinstance(self.out, Several):
             return self.out.items[:count]
@@ -190,7 +196,7 @@ class Signature:
         return dict(self.roles).get(name)
 
 
-def _parse_out(text: str) -> Any:
+def _parse_out(text: str) -> Out:
     if text == "-":
         return Plain()
     if text in ("*", "[*]"):
@@ -214,7 +220,7 @@ def _split(text: str) -> Iterable[str]:
         yield text[start:].strip()
 
 
-def roots(out: Any) -> dict[str, int]:
+def roots(out: Out) -> dict[str, int]:
     """For each letter of which results have a root, a multiple of the denominators of its powers.
 
     A label with a power of two has such a root only if its exponent is divisible by this.
@@ -231,25 +237,25 @@ def roots(out: Any) -> dict[str, int]:
     return {letter: power.denominator for letter, power in powers if power.denominator > 1}
 
 
-def divisible(binding: dict[str, Any], needed: dict[str, int]) -> dict[str, Any]:
+def divisible(binding: Binding, needed: dict[str, int]) -> Binding:
     """A binding whose labels have the roots that are needed: see `Unit.divisible`."""
     changed = {
-        letter: binding[letter].divisible(root)
+        letter: unit.divisible(root)
         for letter, root in needed.items()
-        if isinstance(binding.get(letter), Unit)
+        if isinstance(unit := binding.get(letter), Unit)
     }
     return {**binding, **changed}
 
 
-Operand = tuple[Role, Any, str]  # role; `Unit`, `None` (plain) or `ANY`; the name of the operand
+Operand = tuple[Role, Found, str]  # the last is the name of the operand
 
 
-def bind(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
+def bind(name: str, operands: Sequence[Operand]) -> Binding:
     """The unit of every letter, `None` where all of its operands are plain.
 
     **Raises:** `UnitError` naming the function, the operands and their units.
     """
-    binding: dict[str, Any] = {}
+    binding: Binding = {}
     plain: str | None = None
     zeros: list[tuple[str, str]] = []
     for role, unit, label in operands:
@@ -307,9 +313,9 @@ def _mismatch(name: str, operands: Sequence[Operand], letter: str) -> UnitError:
         for role, u, label in operands
         if role.letter == letter and type(u) is not AnyUnit
     ]
-    first = next(item for item in group if item[0] is not None)
+    first = next((u, label) for u, label, _ in group if u is not None)
     other = next(
-        item for item in group if item[0] is None or not _converts(item[0], first[0], item[2])
+        (u, label) for u, label, role in group if u is None or not _converts(u, first[0], role)
     )
     plain = other[0] is None
     return incompatible(
@@ -323,7 +329,7 @@ def _mismatch(name: str, operands: Sequence[Operand], letter: str) -> UnitError:
     )
 
 
-def describe_unit(unit: Any) -> str:
+def describe_unit(unit: Unit | None) -> str:
     """A unit and its dimension, in messages."""
     return "a plain number" if unit is None else f"unit {unit} ({unit.dimension})"
 
@@ -360,7 +366,7 @@ def zero_of(name: str, label: str, unit: Unit) -> UnitError:
     )
 
 
-def unexpected(name: str, label: str, unit: Any) -> UnitError:
+def unexpected(name: str, label: str, unit: Unit) -> UnitError:
     """The error for a quantity where a function takes none."""
     return UnitError(
         message(

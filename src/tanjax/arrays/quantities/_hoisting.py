@@ -14,14 +14,15 @@ from typing import Any
 from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
+from tanjax.units import one
 from tanjax.units.signatures import ANY, Operand, Role, Signature, bind
 
-from .._abstract import QUANTITIES
+from .._abstract import QUANTITIES, AbstractArray
 from ._parts import is_quantity, label_of, split_unit
 from ._unitful import Unitful, convert, unitful
 
 
-def hoist(cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTree:
+def hoist(cls: type[AbstractArray], args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTree:
     """`cls(*args, **kwargs)` where some fields are quantities, as a quantity.
 
     **Raises:** `UnitError` if the units do not fit together, or the type does not say what its
@@ -52,21 +53,24 @@ def hoist(cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTr
             continue
         zero = type(value) in (int, float) and value == 0
         operands.append((role or Role("-"), ANY if zero else unit, field or f"argument {place}"))
-    binding = bind(name, operands)
+    binding: dict[str, Any] = bind(name, operands)  # of a letter with a quantity a `Unit`
 
     def plain(value: PyTree, role: Role | None) -> PyTree:
         if not is_quantity(value) or role is None:
             return value
-        return convert(value.stored, value.label, binding[role.letter])
+        target = one if role.letter == "1" else binding[role.letter]
+        return convert(value.stored, value.label, target)
 
     roles = [role for _, role in signature.roles]
     extra = signature.variadic[1] if signature.variadic else None
     new_args = [plain(a, roles[i] if i < len(roles) else extra) for i, a in enumerate(args)]
     new_kwargs = {k: plain(v, signature.role(k)) for k, v in kwargs.items()}
-    return unitful(cls(*new_args, **new_kwargs), signature.out.unit(binding))
+    out: Any = signature.out  # a `Monomial`: the result is one array
+    unit, made = out.unit(binding), cls(*new_args, **new_kwargs)
+    return made if unit is None else unitful(made, unit)
 
 
-def _product(cls: Any, factors: tuple[PyTree, ...]) -> PyTree:
+def _product(cls: type[AbstractArray], factors: tuple[PyTree, ...]) -> PyTree:
     """A constructor of any number of factors: the product of their units."""
     values, units = zip(*map(split_unit, factors), strict=True)
     return unitful(cls(*values), functools.reduce(operator.mul, units))

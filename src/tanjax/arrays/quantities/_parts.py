@@ -5,13 +5,13 @@ Modules where every call of an operation passes ask for the type by themselves: 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 from typing_extensions import TypeIs
 
 from tanjax import units
+from tanjax._typing import Primal
 from tanjax.units import Unit
 
 from .._table import is_structured
@@ -23,7 +23,7 @@ def is_quantity(x: PyTree) -> TypeIs[Unitful]:
     return type(x) is Unitful
 
 
-def stored_of(x: PyTree) -> Any:
+def stored_of(x: PyTree) -> Primal:
     """The number of a value, as it is stored; a plain one is its own."""
     return x.stored if type(x) is Unitful else x
 
@@ -38,7 +38,7 @@ def split_unit(x: PyTree) -> tuple[PyTree, Unit]:
     return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
 
 
-def taken_apart(tree: PyTree) -> tuple[list[Any], list[Unit | None], Any]:
+def taken_apart(tree: PyTree) -> tuple[list[Primal], list[Unit | None], PyTreeDef]:
     """Numbers and labels of the leaves of a tree, each array one of any type, and its form."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     return [stored_of(x) for x in leaves], [label_of(x) for x in leaves], treedef

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
+from tanjax._typing import Primal
 
 Bits = tuple[float, float]
 NOTHING: Bits = (math.inf, -math.inf)  # the bits of zeros
@@ -126,7 +126,7 @@ def _ldexp(x: float, exponent: int) -> float:
         return math.inf if x > 0 else -math.inf
 
 
-def _times(x: PyTree, factor: float) -> Any:
+def _times(x: PyTree, factor: float) -> Primal:
     """A product with a real number; of complex numbers part by part, so that inf stays inf."""
     if not isinstance(x, jax.Array | np.ndarray | np.generic):
         return x * factor  # a structured array

@@ -18,7 +18,6 @@ import functools
 import warnings
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +26,7 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
 from tanjax._errors import ScaleWarning, message, outside
+from tanjax._typing import Primal
 from tanjax.units import Unit
 
 from ._conversion import bits_in
@@ -59,7 +59,7 @@ def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
 
 
-def rooted(q: Unitful, power: Fraction) -> tuple[Any, Unit]:
+def rooted(q: Unitful, power: Fraction) -> tuple[Primal, Unit]:
     """A number and its label whose exponent times `power` is whole: the square root of 2^3 x.
 
     A power that the dtype rounds (bfloat16 has 0.668 for 2/3) is far off for numbers far from one,

@@ -70,7 +70,7 @@ class Unitful(AbstractArray):
     has_unit = True
     constructor_unflattens = True
 
-    def __new__(cls, *args: PyTree, **kwargs: PyTree) -> Any:
+    def __new__(cls, *args: PyTree, **kwargs: PyTree) -> Self:
         """A quantity of quantities stays what it is: JAX's own Jacobians build them."""
         return object.__new__(cls)
 

@@ -17,10 +17,12 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
+import jax
 import torch
+from jaxtyping import PyTree
 from torch.utils import _pytree as pytree
 
 from tanjax._errors import MutationError, NoRuleError, ShapeError, message
@@ -30,8 +32,15 @@ from ._fx import Interpreter, on_tensors, state_of, written
 from ._keys import random_key
 from ._plain import is_tensor
 from ._tensor import Tensor
+from ._typing import Args, Argument, Function, Kwargs, Payload, State
 
-Run = Callable[[dict[str, Any], Any, Any, Any], tuple[Any, dict[str, Any]]]
+Key: TypeAlias = jax.Array | None
+# A program on its state, arguments and a key: the result, and what it wrote into the state.
+Run: TypeAlias = Callable[[State, Args, Kwargs, Key], tuple[PyTree, State]]
+Program: TypeAlias = torch.export.ExportedProgram | torch.nn.Module | Function
+# Attributes by name, with copies of lists and dicts; the same for each module, by its `id`.
+Contents: TypeAlias = dict[str, tuple[Any, Any]]
+Before: TypeAlias = dict[int, tuple[torch.nn.Module, Contents]]
 
 
 class PureFunction:
@@ -48,24 +57,28 @@ class PureFunction:
     **Derivative:** JAX's, in every mode; what torch's program detaches is constant.
     """
 
-    def __init__(self, name: str, names: Any, run: Run, has_key: bool = False) -> None:
+    def __init__(self, name: str, names: Iterable[str], run: Run, has_key: bool = False) -> None:
         self.__name__ = self.__qualname__ = name
         self._names, self._run, self._has_key = frozenset(names), run, has_key
 
-    def __call__(self, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(
+        self, params: Mapping[str, Payload], *args: Argument, **kwargs: Argument
+    ) -> PyTree:
         out, changed = self._result(params, args, kwargs)
         if changed:
             raise written(self.__name__, changed)
         return out
 
     def with_state(
-        self, params: Mapping[str, Any], *args: Any, **kwargs: Any
-    ) -> tuple[Any, dict[str, Any]]:
+        self, params: Mapping[str, Payload], *args: Argument, **kwargs: Argument
+    ) -> tuple[PyTree, State]:
         """The result, and `params` with what the program wrote into them."""
         out, changed = self._result(params, args, kwargs)
         return out, {**params, **changed}
 
-    def _result(self, params: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
+    def _result(
+        self, params: Mapping[str, Payload], args: Args, kwargs: Kwargs
+    ) -> tuple[PyTree, State]:
         given, key = dict(params), None
         if given.keys() != self._names:
             raise ShapeError(
@@ -84,7 +97,7 @@ class PureFunction:
         return f"<{self.__name__} as a function of {len(self._names)} arrays and its arguments>"
 
 
-def as_jax(program: Any) -> tuple[dict[str, Any], PureFunction]:
+def as_jax(program: Program) -> tuple[State, PureFunction]:
     """A program of torch as a pure function of its parameters, buffers and arguments.
 
     **Arguments:** `program`: an `nn.Module`, an exported program, a graph module of `make_fx` or
@@ -126,10 +139,10 @@ def as_jax(program: Any) -> tuple[dict[str, Any], PureFunction]:
 
 def functional_call(
     module: torch.nn.Module,
-    params: Mapping[str, Any],
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-) -> Any:
+    params: Mapping[str, Payload | torch.Tensor],
+    args: Argument | tuple[Argument, ...] = (),
+    kwargs: Mapping[str, Argument] | None = None,
+) -> PyTree:
     """`torch.func.functional_call` on arrays, or on tensors of ours.
 
     **Arguments:** `params`: arrays or tensors by name; those that are missing are the module's own,
@@ -153,13 +166,13 @@ def functional_call(
     return out
 
 
-def _tensors_of(params: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors_of(params: Mapping[str, Payload | torch.Tensor]) -> dict[str, torch.Tensor]:
     from ._conversions import from_jax
 
     return {n: p if isinstance(p, torch.Tensor) else from_jax(p) for n, p in params.items()}
 
 
-def _params(module: torch.nn.Module) -> dict[str, Any]:
+def _params(module: torch.nn.Module) -> State:
     for name, p in module.named_parameters():
         if isinstance(p, torch.nn.parameter.UninitializedTensorMixin):
             raise NoRuleError(
@@ -178,10 +191,10 @@ def _of_module(module: torch.nn.Module) -> Run:
     if isinstance(module, torch.fx.GraphModule) and Interpreter(module).is_direct:
         return functools.partial(_of_graph, module)
 
-    def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+    def run(params: State, args: Args, kwargs: Kwargs, key: Key) -> tuple[PyTree, State]:
         with _ONE_AT_A_TIME, _keeping(module) as own:
 
-            def call(held: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            def call(held: dict[str, torch.Tensor], *args: Argument, **kwargs: Argument) -> PyTree:
                 own.extend(held.values())
                 return torch.func.functional_call(module, held, args, kwargs)
 
@@ -190,34 +203,38 @@ def _of_module(module: torch.nn.Module) -> Run:
     return run
 
 
-def _of_function(function: Any, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+def _of_function(
+    function: Function, params: State, args: Args, kwargs: Kwargs, key: Key
+) -> tuple[PyTree, State]:
     return on_tensors(lambda _, *a, **k: function(*a, **k), params, args, kwargs, key)
 
 
-def _of_graph(module: torch.fx.GraphModule, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+def _of_graph(
+    module: torch.fx.GraphModule, params: State, args: Args, kwargs: Kwargs, key: Key
+) -> tuple[PyTree, State]:
     with contextlib.nullcontext() if key is None else random_key(key):
         return Interpreter(module, params)(*args, **kwargs), {}
 
 
-def _takes_key(function: Any) -> bool:
+def _takes_key(function: Function) -> bool:
     try:
         return "key" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 
 
-def _keywords(program: torch.export.ExportedProgram) -> Any:
+def _keywords(program: torch.export.ExportedProgram) -> Sequence[str]:
     return program.call_spec.in_spec.child(1).context
 
 
 @contextlib.contextmanager
-def _keeping(module: torch.nn.Module) -> Iterator[list[Any]]:
+def _keeping(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
     """Leave a module as it was; the list takes tensors that stand for its parameters.
 
     **Raises:** `MutationError` if tensors of this call were kept in it.
     """
     before = {id(m): (m, _contents(m)) for m in module.modules()}
-    failed, own = True, list[Any]()
+    failed, own = True, list[torch.Tensor]()
     try:
         yield own
         failed = False
@@ -234,11 +251,11 @@ def _keeping(module: torch.nn.Module) -> Iterator[list[Any]]:
             )
 
 
-def _contents(module: torch.nn.Module) -> dict[str, Any]:
+def _contents(module: torch.nn.Module) -> Contents:
     return {n: (v, v.copy() if type(v) in (list, dict) else v) for n, v in vars(module).items()}
 
 
-def _restored(path: str, module: torch.nn.Module, before: Any, own: set[int]) -> list[str]:
+def _restored(path: str, module: torch.nn.Module, before: Before, own: set[int]) -> list[str]:
     """Take tensors out of a module; the names of those that are not `own`."""
     _, old = before.get(id(module), (None, {}))
     kept = []

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jax import lax
+from jaxtyping import PyTree
+from torch._ops import HigherOrderOperator
 
 from ._registry import no_rule
+from ._typing import Args, Function
 
-Run = Callable[[Any, Any], Any]  # a function of tensors, on arrays
+Run = Callable[[Function, Args], PyTree]  # a function of tensors, on arrays
 
 
-def branched(op: Any, args: Any, run: Run) -> Any:
+def branched(op: HigherOrderOperator, args: Args, run: Run) -> PyTree:
     """What an operation that takes functions gives, on arrays.
 
     **Raises:** `NoRuleError` for one that is neither a `cond` nor a `while_loop`.
@@ -38,6 +40,6 @@ def branched(op: Any, args: Any, run: Run) -> Any:
     raise no_rule(op)
 
 
-def _plain(out: Any) -> Any:
+def _plain(out: PyTree) -> PyTree:
     """Several results as a tuple, whatever kind of list a graph gives."""
     return tuple(out) if isinstance(out, (list, tuple)) else out

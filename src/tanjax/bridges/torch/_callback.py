@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import NoReturn, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import ArrayLike
 
 from tanjax._errors import NoRuleError, UnitError, message
+from tanjax._typing import Arraylike, Function
 from tanjax.arrays import is_inexact, is_quantity, is_structured
 
 from ._dtypes import jax_dtype
+from ._typing import Numbers
+
+Arrays = jax.Array | tuple[jax.Array, ...]
+Host: TypeAlias = "Numbers | tuple[Host, ...]"
+Promise = jax.ShapeDtypeStruct | tuple[jax.ShapeDtypeStruct, ...]
 
 
-def callback(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
+def callback(function: Function, result: Promise) -> Function:
     """A function of plain torch tensors as a function of arrays, which JAX can trace.
 
     **Arguments:** `function`: takes plain tensors on the CPU and returns one, or a tuple of them;
@@ -37,13 +44,13 @@ def callback(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def called(*args: Any) -> Any:
+    def called(*args: Arraylike) -> Arrays:
         return _called(function, result, tuple([_checked(x) for x in args]))
 
     return called
 
 
-def _checked(x: Any) -> Any:
+def _checked(x: Arraylike) -> jax.Array:
     if is_quantity(x):
         raise UnitError(
             message(
@@ -61,14 +68,14 @@ def _checked(x: Any) -> Any:
     return jnp.asarray(x)
 
 
-def _called(function: Callable[..., Any], result: Any, args: tuple[Any, ...]) -> Any:
+def _called(function: Function, result: Promise, args: tuple[jax.Array, ...]) -> Arrays:
     moving = tuple([i for i, x in enumerate(args) if is_inexact(x)])
 
     @jax.custom_vjp
-    def value(*args: Any) -> Any:
+    def value(*args: jax.Array) -> Arrays:
         return _on_host(functools.partial(_forward, function), result, *args)
 
-    def pull(args: Any, bars: Any) -> Any:
+    def pull(args: tuple[jax.Array, ...], bars: Arrays) -> tuple[jax.Array | Numbers, ...]:
         shapes = tuple([jax.ShapeDtypeStruct(args[i].shape, args[i].dtype) for i in moving])
         flat = bars if isinstance(bars, tuple) else (bars,)
         host = functools.partial(_backward, function, moving, len(args))
@@ -91,16 +98,16 @@ def _called(function: Callable[..., Any], result: Any, args: tuple[Any, ...]) ->
         ) from error
 
 
-def _on_host(host: Callable[..., Any], result: Any, *args: Any) -> Any:
+def _on_host(host: Function, result: Promise, *args: jax.Array) -> Arrays:
     return jax.pure_callback(host, result, *args, vmap_method="sequential")
 
 
-def _first_order(call: Callable[..., Any]) -> Callable[..., Any]:
+def _first_order(call: Function) -> Function:
     """A derivative that has none itself."""
     once = jax.custom_jvp(call)
 
     @once.defjvp
-    def refuse(primals: Any, tangents: Any) -> Any:
+    def refuse(primals: object, tangents: object) -> NoReturn:
         raise NoRuleError(
             message(
                 "callback: a derivative of second order.",
@@ -115,11 +122,11 @@ def _first_order(call: Callable[..., Any]) -> Callable[..., Any]:
 # -- on the host: NumPy in, NumPy out ------------------------------------------------------------
 
 
-def _plain(x: Any) -> torch.Tensor:
+def _plain(x: ArrayLike) -> torch.Tensor:
     return torch.from_numpy(np.array(x))
 
 
-def _numbers(out: Any) -> Any:
+def _numbers(out: torch.Tensor | Sequence[torch.Tensor]) -> Host:
     if isinstance(out, (tuple, list)):
         return tuple([_numbers(x) for x in out])
     if not isinstance(out, torch.Tensor):
@@ -127,12 +134,12 @@ def _numbers(out: Any) -> Any:
     return out.detach().numpy().astype(jax_dtype(out.dtype), copy=False)
 
 
-def _forward(function: Any, *args: Any) -> Any:
+def _forward(function: Function, *args: ArrayLike) -> Host:
     with torch.no_grad():
         return _numbers(function(*map(_plain, args)))
 
 
-def _backward(function: Any, moving: Any, count: int, *args: Any) -> Any:
+def _backward(function: Function, moving: Sequence[int], count: int, *args: ArrayLike) -> Host:
     tensors = [_plain(x) for x in args[:count]]
     for i in moving:
         tensors[i].requires_grad_()

@@ -6,9 +6,6 @@ ones: an entry for their types, then the registry of operations, then a visible 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 from torch._ops import OpOverload
 
@@ -17,10 +14,11 @@ from tanjax._errors import NoRuleError
 from ._decompositions import decomposed
 from ._kernels import Kernel
 from ._registry import Entry, dense_entry, no_rule, remembered
+from ._typing import Argument, Function, Outcome
 
 
 @remembered
-def call_of(op: OpOverload) -> Callable[..., Any]:
+def call_of(op: OpOverload) -> Function:
     """The operation on dense arrays.
 
     **Raises:** `NoRuleError` where it has neither an entry nor a decomposition.
@@ -40,7 +38,7 @@ class _Decomposed:
     def __init__(self, op: OpOverload, entry: Entry) -> None:
         self._kernel, self._eager = Kernel(op, entry), Kernel(op, entry._replace(eager=True))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Argument, **kwargs: Argument) -> Outcome:
         try:
             return self._kernel(*args, **kwargs)
         except (jax.errors.ConcretizationTypeError, NoRuleError) as error:

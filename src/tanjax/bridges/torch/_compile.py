@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -37,11 +37,15 @@ from ._fx import Interpreter, called, draws_again, is_pure
 from ._keys import random_key
 from ._registry import no_rule
 from ._results import Results
+from ._typing import Argument, Function, Numbers, Outcome
+
+Input: TypeAlias = torch.Tensor | int | None  # `None` for a token
+Order: TypeAlias = tuple[int, ...] | None
 
 
 def backend(
-    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
-) -> Any:
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Input], **options: object
+) -> Function:
     """JAX's compiler as a backend of torch: `torch.compile(model, backend=tjt.backend)`.
 
     Works on plain tensors and on `tjt.Tensor`s that hold a `jax.Array`, forward and backward.
@@ -56,7 +60,7 @@ def backend(
     return aot_autograd(fw_compiler=compiled, bw_compiler=compiled)(graph_module, example_inputs)
 
 
-def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Input]) -> Function:
     """A graph of ATen operations as a function of a list of torch tensors, by `jax.jit`."""
     return make_boxed_func(_Compiled(graph_module))
 
@@ -73,11 +77,11 @@ class _Compiled:
         self.numbers = [x for x in self._inputs if not _is_tensor(x)]
         self.results = Results(module.graph)
         self.random = any(_is_random(n) for n in nodes)
-        self._programs: dict[Any, _Program] = {}
+        self._programs: dict[tuple[int, ...], _Program] = {}
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Argument) -> list[Outcome]:
         tensors = [a for a, is_array in zip(args, self._is_array, strict=True) if is_array]
-        numbers = ()
+        numbers: tuple[int, ...] = ()
         if self.numbers:
             numbers = tuple(
                 [a for a, is_array in zip(args, self._is_array, strict=True) if not is_array]
@@ -97,13 +101,17 @@ class _Compiled:
 class _Program:
     """A graph, for some numbers where these are arguments of it."""
 
-    def __init__(self, owner: _Compiled, numbers: tuple[Any, ...]) -> None:
+    def __init__(self, owner: _Compiled, numbers: tuple[int, ...]) -> None:
         self._owner, self._numbers = owner, numbers
-        self._known: dict[Any, Any] = {}  # what has a value while JAX traces: sizes
-        self._arrays: list[tuple[Any, Any]] = []  # what is computed, and how it lies in memory
+        self._known: dict[torch.fx.Node, Input] = {}  # what has a value while JAX traces: sizes
+        self._arrays: list[
+            tuple[torch.fx.Node, Order]
+        ] = []  # what is computed, and how it lies in memory
         self._run = jax.jit(self._trace)
 
-    def __call__(self, seed: Any, arrays: list[Any]) -> dict[Any, Any]:
+    def __call__(
+        self, seed: Numbers | None, arrays: list[Numbers | None]
+    ) -> dict[torch.fx.Node, Input]:
         with jax.enable_x64(True):
             results = self._run(seed, arrays)
         jax.block_until_ready(results)  # torch may write into what it has read
@@ -112,9 +120,9 @@ class _Program:
             known[node] = as_torch(x) if order is None else _laid(as_torch(x), order)
         return known
 
-    def _trace(self, seed: Any, arrays: list[Any]) -> list[Any]:
+    def _trace(self, seed: jax.Array | None, arrays: list[jax.Array]) -> list[jax.Array]:
         owner = self._owner
-        given = {
+        given: dict[torch.fx.Node, jax.Array | int] = {
             node: x if order is None else x.transpose(_back(order))
             for node, x, order in zip(owner.arrays, arrays, owner.orders, strict=True)
         }
@@ -143,7 +151,7 @@ def _is_random(node: torch.fx.Node) -> bool:
     )
 
 
-def _seed() -> Any:
+def _seed() -> Numbers:
     return torch.randint(2**63 - 1, ()).numpy()
 
 
@@ -180,7 +188,7 @@ def _check_result(node: torch.fx.Node, x: jax.Array) -> None:
         )
 
 
-def _numpy(t: torch.Tensor) -> np.ndarray[Any, Any]:
+def _numpy(t: torch.Tensor) -> Numbers:
     """The memory of a tensor for JAX to read, a copy where it is not numpy's."""
     if t.dtype in _NOT_NUMPY:
         t = t.detach().contiguous()
@@ -223,7 +231,7 @@ def as_torch(x: jax.Array) -> torch.Tensor:
     return torch.from_dlpack(x)
 
 
-def _order(node: torch.fx.Node) -> tuple[int, ...] | None:
+def _order(node: torch.fx.Node) -> Order:
     """The axes from the slowest to the fastest as torch lays them; `None` for C order."""
     t = node.meta["val"]
     if t is None:
@@ -235,7 +243,7 @@ def _order(node: torch.fx.Node) -> tuple[int, ...] | None:
     return None if kept == sorted(kept) or 0 in sizes else tuple(order)
 
 
-def _hint(n: Any) -> int:
+def _hint(n: int | torch.SymInt) -> int:
     return n if isinstance(n, int) else int(n.node.hint)
 
 

@@ -9,13 +9,14 @@ plain tensor without memory: reading it ends the process. `convert` the module t
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from tanjax._errors import message
+from tanjax._typing import Arraylike
 
 from ._plain import (
     TensorError,
@@ -28,11 +29,12 @@ from ._plain import (
     unwrapped,
 )
 from ._tensor import Tensor, tensor
+from ._typing import Payload
 
 T = TypeVar("T")
 
 
-def from_jax(x: Any, requires_grad: bool = False) -> Tensor:
+def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
     """A tensor over an array, which it shares.
 
     **Arguments:** `x`: an array of JAX (its dtype is the tensor's), any of our array types,
@@ -50,7 +52,7 @@ def from_jax(x: Any, requires_grad: bool = False) -> Tensor:
     return made.requires_grad_() if requires_grad else made
 
 
-def to_jax(t: Any, copy: bool = True) -> Any:
+def to_jax(t: torch.Tensor, copy: bool = True) -> Payload:
     """The array of a tensor.
 
     **Arguments:** `t`: a tensor of ours, which gives the array it holds now (no copy: arrays never
@@ -120,15 +122,15 @@ class _FromTorch(torch.autograd.Function):
         return tensor(to_jax(t, copy))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: object, inputs: object, output: object) -> None:
         """Nothing is kept; `torch.func` wants it apart from `forward`."""
 
     @staticmethod
-    def jvp(ctx: Any, g: Any, _: Any) -> Any:
+    def jvp(ctx: object, g: torch.Tensor, _: None) -> Tensor:
         return from_torch(g)
 
     @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
+    def backward(ctx: object, g: torch.Tensor) -> tuple[torch.Tensor, None]:
         return to_torch(g), None
 
 
@@ -138,15 +140,15 @@ class _ToTorch(torch.autograd.Function):
         return plain(t._dense(), copy)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: object, inputs: object, output: object) -> None:
         """Nothing is kept."""
 
     @staticmethod
-    def jvp(ctx: Any, g: Any, _: Any) -> Any:
+    def jvp(ctx: object, g: torch.Tensor, _: None) -> torch.Tensor:
         return to_torch(g)
 
     @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
+    def backward(ctx: object, g: torch.Tensor) -> tuple[torch.Tensor, None]:
         return from_torch(g), None
 
 
@@ -162,9 +164,9 @@ def convert(what: T) -> T:
 
     **Raises:** as `to_jax`; `TensorError` for a lazy module without sizes.
     """
-    known: dict[int, tuple[torch.Tensor, Any]] = {}
+    known: dict[int, tuple[torch.Tensor, Tensor]] = {}
 
-    def leaf(t: torch.Tensor) -> Any:
+    def leaf(t: torch.Tensor) -> Tensor:
         if id(t) not in known:
             known[id(t)] = t, _leaf(t)  # with `t`, so that no other one gets its id
         return known[id(t)][1]
@@ -189,7 +191,7 @@ def _leaf(t: torch.Tensor) -> Tensor:
                 hint="call the module once on a plain tensor, then convert it.",
             )
         )
-    made: Any = tensor(copied(t))
+    made: Tensor = tensor(copied(t))
     if isinstance(t, nn.Parameter):
         made = nn.Parameter(made, t.requires_grad)
     made.requires_grad_(t.requires_grad)
@@ -198,7 +200,7 @@ def _leaf(t: torch.Tensor) -> Tensor:
     return made
 
 
-def _tensor_of_torch(t: Any, what: str) -> torch.Tensor:
+def _tensor_of_torch(t: object, what: str) -> torch.Tensor:
     if isinstance(t, torch.Tensor):
         return t
     raise TensorError(

@@ -15,30 +15,34 @@ matrices, because a tangent always has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
+from tanjax._typing import DType
 from tanjax.arrays import convert, is_quantity, is_structured, stored_of, unitful
 from tanjax.transforms import structural_cotangent
 from tanjax.units import Unit, one
 
 from ._structural import Structural
+from ._typing import Payload, Payloads
 
 
 class Shaped(NamedTuple):
     """What a pullback must know of a dense output: no numbers."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: DType
     label: Unit | None
 
 
 @jax.tree_util.register_static
+@final
 class Spec:
     """A `Shaped` as a pytree without leaves."""
 
@@ -52,7 +56,10 @@ class Spec:
         return hash(self.known)
 
 
-def outline(out: Any) -> Any:
+Outline: TypeAlias = Payload | Spec  # a payload, or what is left of one
+
+
+def outline(out: Payload) -> Outline:
     """An output without the numbers that its cotangent does not depend on."""
     value, label = (out.stored, out.label) if is_quantity(out) else (out, None)
     if is_structured(value) or type(value) is Structural:
@@ -60,7 +67,7 @@ def outline(out: Any) -> Any:
     return Spec(Shaped(jnp.shape(value), jnp.result_type(value), label))
 
 
-def label_of(x: Any) -> Unit:
+def label_of(x: Outline) -> Unit:
     """The unit of a payload, or of what is left of one."""
     if type(x) is Structural:
         return x.unit
@@ -69,19 +76,19 @@ def label_of(x: Any) -> Unit:
     return x.label.delta if is_quantity(x) else one
 
 
-def in_label(value: Any, unit: Unit) -> Any:
+def in_label(value: Payload, unit: Unit) -> Payload:
     """A number as a quantity, unless its unit is 1."""
     if type(value) is Structural:
         return Structural(value.leaves, value.model, unit, value.at)
     return value if unit.is_one else unitful(value, unit)
 
 
-def number_of(x: Any) -> Any:
+def number_of(x: Outline) -> Outline:
     """The number of a payload."""
     return stored_of(x)
 
 
-def _rescaled(x: Any, own: Unit, rate: Unit) -> Any:
+def _rescaled(x: Payload, own: Unit, rate: Unit) -> Payload:
     if own is rate:
         return x
     if type(x) is Structural:
@@ -103,7 +110,9 @@ def common_rate(owns: Sequence[Unit | None], what: str) -> Unit:
     return given[0] if given else one
 
 
-def structural_bars(outs: Sequence[Any], gradients: Sequence[Any]) -> tuple[tuple[Any, ...], Unit]:
+def structural_bars(
+    outs: Sequence[Outline], gradients: Sequence[Payload | None]
+) -> tuple[tuple[PyTree, ...], Unit]:
     """What a pullback of JAX takes, and the unit of the loss."""
     pairs = list(zip(outs, gradients, strict=True))
     owns = [None if g is None else label_of(g) * label_of(o) for o, g in pairs]
@@ -115,7 +124,7 @@ def structural_bars(outs: Sequence[Any], gradients: Sequence[Any]) -> tuple[tupl
     return tuple(done), rate
 
 
-def _bar(out: Any, g: Any) -> Any:
+def _bar(out: Outline, g: Payload | None) -> PyTree:
     if type(out) is Spec:
         out = jax.ShapeDtypeStruct(out.known.shape, out.known.dtype)
     if type(out) is Structural:
@@ -142,7 +151,7 @@ def _fitting(out: Structural, g: Structural) -> Structural:
     return g
 
 
-def _no_coordinates(a: Any, b: Any) -> CotangentError:
+def _no_coordinates(a: PyTree, b: PyTree) -> CotangentError:
     return CotangentError(
         message(
             f"backward: a gradient in coordinates of {describe(a)} meets {describe(b)}.",
@@ -151,7 +160,7 @@ def _no_coordinates(a: Any, b: Any) -> CotangentError:
     )
 
 
-def torch_bars(cotangents: Sequence[Any], rate: Unit) -> tuple[Any, ...]:
+def torch_bars(cotangents: Sequence[PyTree], rate: Unit) -> Payloads:
     """What torch takes: for every input its cotangent, in the unit of the loss by its own."""
     done = []
     for c in cotangents:
@@ -162,8 +171,8 @@ def torch_bars(cotangents: Sequence[Any], rate: Unit) -> tuple[Any, ...]:
 
 
 def structural_tangents(
-    primals: Sequence[Any], tangents: Sequence[Any], by_matrix: bool
-) -> tuple[tuple[Any, ...], Unit]:
+    primals: Sequence[Payload], tangents: Sequence[Payload | None], by_matrix: bool
+) -> tuple[tuple[PyTree, ...], Unit]:
     """What `jax.jvp` takes, and the common rate."""
     pairs = list(zip(primals, tangents, strict=True))
     owns = [None if t is None else label_of(t) / label_of(x) for x, t in pairs]
@@ -175,11 +184,11 @@ def structural_tangents(
     return tuple(done), rate
 
 
-def _relabelled(x: Any, tangent: Any) -> Any:
+def _relabelled(x: Payload, tangent: PyTree) -> PyTree:
     return unitful(tangent, x.label) if is_quantity(x) else tangent
 
 
-def _tangent(x: Any, t: Any, by_matrix: bool) -> Any:
+def _tangent(x: Payload, t: Payload | None, by_matrix: bool) -> PyTree:
     if type(x) is Structural:
         leaves = [jnp.zeros_like(v) for v in x.leaves] if t is None else _fitting(x, t).leaves
         return Structural(leaves, x.model, x.unit)
@@ -202,8 +211,8 @@ def _tangent(x: Any, t: Any, by_matrix: bool) -> Any:
 
 
 def torch_tangents(
-    values: Sequence[Any], labels: Sequence[Unit], tangents: Sequence[Any], rate: Unit
-) -> tuple[Any, ...]:
+    values: Sequence[Payload], labels: Sequence[Unit], tangents: Sequence[PyTree], rate: Unit
+) -> Payloads:
     """The tangents of outputs as torch has them: matrices, in their unit by the rate's."""
     done = []
     for value, label, t in zip(values, labels, tangents, strict=True):

@@ -8,8 +8,6 @@ makes from nothing (`torch.zeros`) becomes ours too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import torch
@@ -22,6 +20,7 @@ from ._lift import quietly
 from ._plain import copied, is_tensor
 from ._registry import Entry
 from ._tensor import SERVING, Tensor, tensor, unwrapped
+from ._typing import Args, Argument, Function, Kwargs, Outcome, Types
 
 _EXPLICIT = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
@@ -29,7 +28,7 @@ _EXPLICIT = (
 )
 
 
-def definition(op: OpOverload) -> Callable[..., Any] | None:
+def definition(op: OpOverload) -> Function | None:
     """Torch's definition of an operation by others, a function of tensors."""
     if is_composite(op):
         return op.decompose
@@ -55,7 +54,7 @@ def decomposed(op: OpOverload) -> Entry | None:
         return None
     names = frozenset(a.name for a in op._schema.arguments if "Tensor" not in str(a.type))
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Argument, **kwargs: Argument) -> Outcome:
         with torch._C._AutoDispatchBelowAutograd(), quietly(), factories(integers=True):
             named = {n: _tensor(a) for n, a in kwargs.items()}
             return unwrapped(define(*[_tensor(a) for a in args], **named))
@@ -78,7 +77,9 @@ class factories(TorchDispatchMode):
         super().__init__()
         self._integers = integers
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Types, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Outcome:
         if _drawn(func, args):
             return SERVING[0](func, (), args, kwargs or {})
         out = func(*args, **(kwargs or {}))
@@ -94,14 +95,14 @@ class factories(TorchDispatchMode):
         return tensor(copied(t.zero_() if empty else t))
 
 
-def _drawn(func: OpOverload, args: Any) -> bool:
+def _drawn(func: OpOverload, args: Args) -> bool:
     """Whether numbers are drawn while tracing, from nothing: torch's would be constants."""
     seeded = torch.Tag.nondeterministic_seeded in func.tags and under_trace()
     leaves = torch.utils._pytree.tree_leaves(args) if seeded else ()
     return seeded and not any(isinstance(a, torch.Tensor) for a in leaves)
 
 
-def _tensor(a: Any) -> Any:
+def _tensor(a: Argument) -> Argument:
     if isinstance(a, jax.Array):
         return tensor(a)
     return [_tensor(x) for x in a] if isinstance(a, (list, tuple)) else a

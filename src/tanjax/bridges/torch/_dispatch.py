@@ -14,10 +14,8 @@ operation raises `NoRuleError` with its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
+from jaxtyping import PyTree
 from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
@@ -27,11 +25,11 @@ from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
 from ._structured import structured_call_of
-from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, serve_by, wrapped
+from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, Tensor, serve_by, wrapped
+from ._typing import Args, Device, Kwargs, Outcome, Plan, Types
 from ._viewing import new_empty_strided, viewing, viewing_in_place
 from ._writing import one_by_one, writing, written_by
 
-Plan = Callable[..., Any]
 _STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
@@ -42,7 +40,7 @@ _QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
 
 
 @serve_by
-def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
+def dispatch(op: OpOverload, types: Types, args: Args, kwargs: Kwargs) -> Outcome:
     """Answer a call of torch's dispatcher."""
     if _STRUCTURED.isdisjoint(types):
         return plan_of(op)(False, args, kwargs)
@@ -76,7 +74,7 @@ def _functional(op: OpOverload) -> Plan:
     entry, count = dense_entry(op), len(op._schema.returns)
     asks_layout = entry is not None and entry.layout
 
-    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Outcome:
         if structured and op._opname.startswith("_foreach"):
             return one_by_one(op, args, kwargs)
         if "device" in kwargs and _is_meta(kwargs["device"]):
@@ -92,11 +90,11 @@ def _functional(op: OpOverload) -> Plan:
     return run
 
 
-def _is_meta(device: Any) -> bool:
+def _is_meta(device: Device) -> bool:
     return device is not None and torch.device(device).type == "meta"
 
 
-def _in_meta(tree: Any) -> Any:
+def _in_meta(tree: PyTree) -> PyTree:
     """Tensors with sizes and strides, and no numbers: what torch asks for when it compares two."""
 
     def sizes_of(t: torch.Tensor) -> torch.Tensor:
@@ -106,7 +104,7 @@ def _in_meta(tree: Any) -> Any:
 
 
 def _refused(op: OpOverload) -> Plan:
-    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
         if op._opname == "resize_" and tuple(args[1]) == tuple(args[0].shape):
             return args[0]  # as `torch.randn(3, out=t)` asks for
         raise NoRuleError(

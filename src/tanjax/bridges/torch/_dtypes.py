@@ -12,14 +12,15 @@ dtype that it holds, and numbers never become narrower in silence:
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import DTypeLike
 
 from tanjax._errors import message
+from tanjax._typing import DType
 
 _PAIRS = (
     (torch.bool, jnp.bool_),
@@ -40,8 +41,8 @@ _PAIRS = (
     (torch.float8_e4m3fn, jnp.float8_e4m3fn),
     (torch.float8_e5m2, jnp.float8_e5m2),
 )
-_TO_JAX: dict[torch.dtype, np.dtype[Any]] = {t: np.dtype(j) for t, j in _PAIRS}
-_TO_TORCH: dict[np.dtype[Any], torch.dtype] = {np.dtype(j): t for t, j in _PAIRS}
+_TO_JAX: dict[torch.dtype, DType] = {t: np.dtype(j) for t, j in _PAIRS}
+_TO_TORCH: dict[DType, torch.dtype] = {np.dtype(j): t for t, j in _PAIRS}
 _WITHOUT_X64 = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
 _NEEDS_X64 = (np.dtype(np.float64), np.dtype(np.complex128))
 
@@ -50,7 +51,7 @@ class DtypeError(ValueError):
     """A dtype that JAX does not hold, or does not hold as it is set up."""
 
 
-def torch_dtype(dtype: Any) -> torch.dtype:
+def torch_dtype(dtype: DTypeLike) -> torch.dtype:
     """The dtype of torch for one of JAX. **Raises:** `DtypeError` where torch has none."""
     try:
         return _TO_TORCH[np.dtype(dtype)]
@@ -61,7 +62,7 @@ def torch_dtype(dtype: Any) -> torch.dtype:
 
 
 @functools.cache
-def exact_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+def exact_dtype(dtype: torch.dtype) -> DType:
     """The dtype of JAX with the same name, whether or not JAX holds it as it is set up."""
     try:
         return _TO_JAX[dtype]
@@ -71,7 +72,7 @@ def exact_dtype(dtype: torch.dtype) -> np.dtype[Any]:
         ) from None
 
 
-def jax_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+def jax_dtype(dtype: torch.dtype) -> DType:
     """The dtype of JAX for a result that torch declares as `dtype`.
 
     **Raises:** `DtypeError` for float64 and complex128 without x64.
@@ -89,6 +90,6 @@ def jax_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     return _WITHOUT_X64.get(wanted, wanted)
 
 
-def default_float() -> np.dtype[Any]:
+def default_float() -> DType:
     """`torch.get_default_dtype()`: what integers become in a division."""
     return jax_dtype(torch.get_default_dtype())

@@ -11,13 +11,20 @@ under `torch.no_grad()` is not marked there. Take gradients of the program as it
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import jax
 import numpy as np
 import sympy
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from jaxtyping import PyTree
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    TensorArgument,
+)
 from torch.utils import _pytree as pytree
 
 from tanjax._errors import MutationError, NoRuleError, ShapeError, message
@@ -27,9 +34,10 @@ from ._dtypes import exact_dtype
 from ._fx import Interpreter, as_array, flattened, is_functional, on_tensors
 from ._keys import random_key
 from ._tensor import Tensor
+from ._typing import Args, Argument, Kwargs, Payload, State
 
 
-def exported(program: torch.export.ExportedProgram) -> tuple[dict[str, Any], Any, str]:
+def exported(program: torch.export.ExportedProgram) -> tuple[State, _Exported, str]:
     """The state of an exported program, how it runs on payloads, and its name."""
     made = _Exported(program)
     return made.params, made, getattr(program.graph_module, "_name", None) or "exported"
@@ -40,10 +48,10 @@ class _Exported:
         self.program = program
         self.inputs = program.graph_signature.input_specs
         self.outputs = program.graph_signature.output_specs
-        self.params: dict[str, Any] = {}
-        self.constants: dict[str, Any] = {}
+        self.params: State = {}
+        self.constants: State = {}
         self._named: dict[str, str] = {}  # tied weights are one array, by the first of their names
-        memories: dict[Any, str] = {}
+        memories: dict[Hashable, str] = {}
         for spec in self.inputs:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
                 held = self._held(spec)
@@ -60,11 +68,13 @@ class _Exported:
                     )
                 )
 
-    def _held(self, spec: Any) -> Any:
+    def _held(self, spec: InputSpec) -> torch.Tensor:
         state = self.program.state_dict
         return state[spec.target] if spec.target in state else self.program.constants[spec.target]
 
-    def __call__(self, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+    def __call__(
+        self, params: State, args: Args, kwargs: Kwargs, key: jax.Array | None
+    ) -> tuple[PyTree, State]:
         given = iter(self._flat(args, kwargs))
         user = [
             x for spec in self.inputs if spec.kind is InputKind.USER_INPUT for x in [next(given)]
@@ -73,16 +83,16 @@ class _Exported:
         if is_functional(module.graph):
             with contextlib.nullcontext() if key is None else random_key(key):
                 out = Interpreter(module).run(*map(as_array, self._ordered(state, user)))
-            written: dict[str, Any] = {}
+            written: State = {}
         else:
 
-            def call(held: Any, *user: Any) -> Any:
+            def call(held: dict[str, torch.Tensor], *user: Argument) -> PyTree:
                 return module(*self._ordered(held, user))
 
             out, written = on_tensors(call, state, user, {}, key)
         return self._results(out, written)
 
-    def _ordered(self, held: Any, user: Any) -> list[Any]:
+    def _ordered(self, held: State | dict[str, torch.Tensor], user: Args) -> list[Argument]:
         rest = iter(user)
         return [
             next(rest)
@@ -91,7 +101,7 @@ class _Exported:
             for s in self.inputs
         ]
 
-    def _results(self, out: Any, written: dict[str, Any]) -> Any:
+    def _results(self, out: Sequence[Payload], written: State) -> tuple[PyTree, State]:
         results = []
         for spec, value in zip(self.outputs, out, strict=True):
             if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
@@ -107,12 +117,12 @@ class _Exported:
                 results.append(value)
         return pytree.tree_unflatten(results, self.program.call_spec.out_spec), written
 
-    def _flat(self, args: Any, kwargs: Any) -> list[Any]:
+    def _flat(self, args: Args, kwargs: Kwargs) -> list[Argument]:
         """The leaves of the arguments, of the structure, sizes and dtypes that were exported."""
         flat = flattened(self.program.call_spec.in_spec, tuple(args), dict(kwargs))
         specs = [s for s in self.inputs if s.kind is InputKind.USER_INPUT]
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
-        symbols: dict[Any, int] = {}
+        symbols: dict[sympy.Symbol, int] = {}
         for spec, x in zip(specs, flat, strict=True):
             if isinstance(spec.arg, TensorArgument):
                 _check(spec.arg.name, nodes[spec.arg.name].meta["val"], x, symbols)
@@ -127,7 +137,7 @@ class _Exported:
         self._check_ranges(symbols)
         return flat
 
-    def _check_ranges(self, symbols: dict[Any, int]) -> None:
+    def _check_ranges(self, symbols: dict[sympy.Symbol, int]) -> None:
         for symbol, size in symbols.items():
             allowed = self.program.range_constraints.get(symbol)
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
@@ -140,7 +150,7 @@ class _Exported:
                 )
 
 
-def _memory(t: torch.Tensor) -> Any:
+def _memory(t: torch.Tensor) -> Hashable:
     if isinstance(t, Tensor):
         return id(t._place)
     return (
@@ -152,11 +162,11 @@ def _memory(t: torch.Tensor) -> Any:
     )
 
 
-def _is_same(constant: Any, x: Any) -> bool:
+def _is_same(constant: object, x: object) -> bool:
     return not isinstance(x, jax.Array) and type(x) is type(constant) and bool(x == constant)
 
 
-def _check(name: str, example: torch.Tensor, x: Any, symbols: dict[Any, int]) -> None:
+def _check(name: str, example: torch.Tensor, x: Argument, symbols: dict[sympy.Symbol, int]) -> None:
     if not hasattr(x, "dtype"):
         raise ShapeError(message(f"{name}: the program takes an array here.", f"got: {x!r}"))
     shape = tuple(shape_of(x))
@@ -178,7 +188,7 @@ def _check(name: str, example: torch.Tensor, x: Any, symbols: dict[Any, int]) ->
         )
 
 
-def _matches(expected: Any, size: int, symbols: dict[Any, int]) -> bool:
+def _matches(expected: int | torch.SymInt, size: int, symbols: dict[sympy.Symbol, int]) -> bool:
     if isinstance(expected, int):
         return expected == size
     expr = expected.node.expr

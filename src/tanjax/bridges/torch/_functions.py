@@ -16,12 +16,13 @@ are no operands of `+ - * /` are part of what is compiled.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import NoReturn
 
 import jax
 import numpy as np
 import torch
+from jaxtyping import PyTree
 from torch.nn import functional as F
 
 from tanjax import dispatch
@@ -42,18 +43,19 @@ from ._images import linked
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
-from ._natural import Built, Call, apply, as_tensor, built
+from ._natural import Build, Built, Call, apply, as_tensor, built
 from ._plain import TensorError
 from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
 from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
+from ._typing import Args, Function, Kwargs, Outcome, Payload, Payloads, Types
 
 _T = torch.Tensor
-_DIRECT: dict[Any, Callable[..., Any]] = {}
+_DIRECT: dict[Function, Function] = {}
 
 
-def _direct(function: Callable[..., Any], *names: str) -> None:
+def _direct(function: Function, *names: str) -> None:
     """Let torch's functions and methods of these names be one of ours, numbers being operands."""
     for name in names:
         for place in (torch, _T, torch.linalg, F):
@@ -89,7 +91,7 @@ _DIRECT |= {
     _T.t: dispatch.transpose,
     torch.t: dispatch.transpose,
 }
-_ARITHMETIC: tuple[Any, ...] = (operations.add, operations.sub, operations.rsub)
+_ARITHMETIC: tuple[Function, ...] = (operations.add, operations.sub, operations.rsub)
 _ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
 _AS_IT_IS = frozenset(
     [
@@ -132,7 +134,7 @@ _VALUES = ("item", "__bool__", "__float__", "__int__", "__index__", "__complex__
 
 
 @serve_functions
-def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> Outcome:
     """Answer a call of one of torch's functions with a structured tensor among its arguments."""
     if torch._C._are_functorch_transforms_active():
         args, kwargs = jax.tree.map(assembled, (args, kwargs))
@@ -144,7 +146,7 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     return linked(func, args, kwargs, out, again)
 
 
-def _answer(func: Any, args: Any, kwargs: Any) -> Any:
+def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     direct = _DIRECT.get(func)
     if direct is not None:
         if not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
@@ -169,11 +171,11 @@ def _answer(func: Any, args: Any, kwargs: Any) -> Any:
     return _traced(func, name, args, kwargs)
 
 
-def _has_steps(args: Any) -> bool:
+def _has_steps(args: Args) -> bool:
     return any(isinstance(a, Tensor) and type(a._place.read()) is Structural for a in args)
 
 
-def _needs_torch(args: Any) -> bool:
+def _needs_torch(args: Args) -> bool:
     """Whether an operand is in stored coordinates, or of a type for which there are entries."""
     if _has_steps(args):
         return True
@@ -187,17 +189,17 @@ def _is_inner(name: str) -> bool:
     return name.startswith("_") and not name.startswith(("__", "_foreach"))
 
 
-def _by_torch(func: Any, args: Any, kwargs: Any) -> Any:
+def _by_torch(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **kwargs)
 
 
-def _writes(name: str, kwargs: Any) -> bool:
+def _writes(name: str, kwargs: Kwargs) -> bool:
     in_place = name.endswith("_") and not name.endswith("__")
     return in_place or name == "__setitem__" or kwargs.get("out") is not None
 
 
-def _written(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+def _written(func: Function, name: str, args: Args, kwargs: Kwargs) -> Outcome:
     """In place: only where no gradient is to flow through what was there, or what is written."""
     tensors = list(_tensors((args, kwargs)))
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
@@ -214,7 +216,7 @@ def _written(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     return _by_torch(func, args, kwargs)
 
 
-def _tensors(args: Any) -> Iterator[torch.Tensor]:
+def _tensors(args: PyTree) -> Iterator[torch.Tensor]:
     for a in jax.tree.leaves(args):
         if isinstance(a, torch.Tensor):
             yield a
@@ -223,28 +225,28 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 # -- operations of ours --------------------------------------------------------------------------
 
 
-def _is_operand(x: Any) -> bool:
+def _is_operand(x: object) -> bool:
     return isinstance(x, (torch.Tensor, float, complex)) or type(x) is int or _is_array(x)
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_structured(x)
 
 
-def _is_tensor(x: Any) -> bool:
+def _is_tensor(x: object) -> bool:
     return isinstance(x, torch.Tensor)
 
 
 @remembered
-def _direct_call(function: Any, key: Arguments, policy: str) -> Call:
-    def run(*payloads: Any) -> tuple[Any, ...]:
+def _direct_call(function: Function, key: Arguments, policy: str) -> Call:
+    def run(*payloads: Payload) -> Payloads:
         args, kwargs = key.fill(payloads)
         return (function(*args, **kwargs),)
 
     return Call(run)
 
 
-def _call_direct(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _call_direct(function: Function, args: Args, kwargs: Kwargs) -> Tensor:
     key, operands = cut(args, kwargs, _is_operand if function in _ARITHMETIC else _is_tensor)
     out = apply(_direct_call(function, key, densify_mode()), [as_tensor(x) for x in operands])
     return out[0]
@@ -253,13 +255,13 @@ def _call_direct(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 # -- any function of torch -----------------------------------------------------------------------
 
 
-def _as_call(func: Any, key: Arguments) -> Call:
+def _as_call(func: Function, key: Arguments) -> Call:
     """A function of torch as one of payloads, which says how its results are built."""
 
-    def run(*payloads: Any) -> Any:
+    def run(*payloads: Payload) -> tuple[Payloads, Built]:
         args, kwargs = key.fill([tensor(x) for x in payloads])
         with below(), quietly(), factories(integers=True), _no_keys():
-            found: list[Any] = []
+            found: list[Payload] = []
             build = _taken(func(*args, **kwargs), found)
             return tuple(found), Built(build)
 
@@ -278,15 +280,15 @@ class NeedsKey(Exception):
 
 
 class _NoKey:
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise NeedsKey
 
 
-def _no_keys() -> Any:
+def _no_keys() -> contextlib.AbstractContextManager[None]:
     return random_key(_NoKey())  # type: ignore[arg-type]
 
 
-def _taken(out: Any, found: list[Any]) -> Callable[[Any], Any]:
+def _taken(out: Outcome, found: list[Payload]) -> Build:
     """Take the tensors out of a result; the function that puts others in their places."""
     if isinstance(out, torch.Tensor):
         found.append(payload_of(out) if not hasattr(out, "_place") else out._place.read())
@@ -301,11 +303,11 @@ def _taken(out: Any, found: list[Any]) -> Callable[[Any], Any]:
 
 
 @remembered
-def _traced_call(func: Any, key: Arguments, policy: str, dtype: Any) -> Call:
+def _traced_call(func: Function, key: Arguments, policy: str, dtype: torch.dtype) -> Call:
     return _as_call(func, key)
 
 
-def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+def _traced(func: Function, name: str, args: Args, kwargs: Kwargs) -> Outcome:
     if _has_steps(args) and not torch.is_grad_enabled():
         return _by_torch(func, args, kwargs)  # an optimiser's: another number in every step
     key, operands = cut(args, kwargs, _is_tensor)
@@ -325,7 +327,7 @@ def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     return _by_torch(func, args, kwargs)
 
 
-def _dense(t: Any, name: str) -> Any:
+def _dense(t: torch.Tensor, name: str) -> torch.Tensor:
     if not isinstance(t, StructuredTensor) or type(t._place.read()) is Structural:
         return t
     if isinstance(t, QuantityTensor):
@@ -335,14 +337,14 @@ def _dense(t: Any, name: str) -> Any:
 
 @remembered
 def _dense_call(name: str, policy: str) -> Call:
-    def run(x: Any) -> tuple[Any, ...]:
+    def run(x: Payload) -> Payloads:
         value = densified(number_of(x), name, "")
         return (unitful(value, x.label) if is_quantity(x) else value,)
 
     return Call(run)
 
 
-def _value(func: Any, name: str, args: Any) -> Any:
+def _value(func: Function, name: str, args: Args) -> complex:
     (t,) = args
     payload = t.payload
     if getattr(payload, "has_unit", False) and not payload.label.is_dimensionless:

@@ -19,16 +19,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import jax
 import numpy as np
 import torch
+from jaxtyping import PyTree
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from tanjax._errors import MutationError, ShapeError, message
+from tanjax._typing import Shape
 from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of
@@ -38,6 +39,7 @@ from ._registry import dense_entry
 from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
+from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload, State
 from .ops._asserts import has_metadata, holds
 
 aten = torch.ops.aten
@@ -60,14 +62,14 @@ def is_functional(graph: torch.fx.Graph) -> bool:
     )
 
 
-def _attribute(node: torch.fx.Node) -> Any:
-    found: Any = node.graph.owning_module
+def _attribute(node: torch.fx.Node) -> object:
+    found: object = node.graph.owning_module
     for name in str(node.target).split("."):
         found = getattr(found, name)
     return found
 
 
-def called(node: torch.fx.Node) -> Any:
+def called(node: torch.fx.Node) -> Function:
     """What a node calls, also where torch keeps calls in order, or their random numbers."""
     if node.target is _DRAWS:
         return node.args[0]
@@ -79,7 +81,7 @@ def draws_again(node: torch.fx.Node) -> bool:
     return bool(node.target is _DRAWS_AGAIN)
 
 
-def is_pure(target: Any) -> bool:
+def is_pure(target: Function) -> bool:
     """Whether what a node calls writes nothing, and is an ATen operation or of sizes."""
     if isinstance(target, OpOverload):
         return not target._schema.is_mutable and target._opname not in _WRITES
@@ -105,14 +107,14 @@ class Interpreter(torch.fx.Interpreter):
     """
 
     def __init__(
-        self, module: torch.fx.GraphModule, state: Mapping[str, Any] | None = None
+        self, module: torch.fx.GraphModule, state: Mapping[str, Payload] | None = None
     ) -> None:
         super().__init__(module)
         self.is_direct = is_functional(module.graph)
         self._given = dict(state or {})
         self.extra_traceback = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Argument, **kwargs: Argument) -> Outcome:
         """The results of the graph for payloads."""
         if self.is_direct:
             flat = [as_array(x) for x in self._flat(args, kwargs)]
@@ -122,19 +124,21 @@ class Interpreter(torch.fx.Interpreter):
             raise written("the graph", changed)
         return out
 
-    def _on_tensors(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _on_tensors(self, args: Args, kwargs: Kwargs) -> tuple[PyTree, State]:
         call = functools.partial(torch.func.functional_call, self.module)
         held = state_of(self.module) | self._given
         return on_tensors(lambda held, *a, **k: call(held, a, k), held, args, kwargs)
 
-    def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _flat(self, args: tuple[Argument, ...], kwargs: Kwargs) -> Args:
         """Arguments in the order of the graph, which is not that of a dict's keys under JAX."""
         info = getattr(self.graph._codegen, "pytree_info", None)
         if info is None or info.in_spec is None:
             return inspect.signature(self.module.forward).bind(*args, **kwargs).args
         return flattened(info.in_spec, args, kwargs)
 
-    def values(self, given: Mapping[torch.fx.Node, Any], wanted: Any) -> dict[torch.fx.Node, Any]:
+    def values(
+        self, given: Mapping[torch.fx.Node, Argument], wanted: Iterable[torch.fx.Node]
+    ) -> dict[torch.fx.Node, Outcome]:
         """The values of some nodes, from those of the placeholders."""
         env = dict(given)
         for node in self.graph.nodes:
@@ -143,14 +147,16 @@ class Interpreter(torch.fx.Interpreter):
                 env[node] = self.run_node(node)
         return {node: env[node] for node in wanted}
 
-    def fetch_attr(self, target: str) -> Any:
+    def fetch_attr(self, target: str) -> Argument:
         """A parameter, buffer or constant of the module as an array."""
         if target in self._given:
             return self._given[target]
         held = super().fetch_attr(target)
         return as_array(held)
 
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(
+        self, target: Function, args: tuple[Argument, ...], kwargs: Kwargs
+    ) -> Outcome:
         """A node of the graph on payloads."""
         if target is _IN_ORDER:  # checks of values, as of a matrix that is inverted
             token, target, *given = args
@@ -177,22 +183,22 @@ class Interpreter(torch.fx.Interpreter):
             kwargs["contiguous"] = _is_contiguous(self._node.args[0])
         return call_of(target)(*args, **kwargs)
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: torch.fx.Node) -> Outcome:
         """The value of a node."""
         self._node = n
         return super().run_node(n)
 
 
-def _is_contiguous(node: Any) -> bool:
+def _is_contiguous(node: object) -> bool:
     known = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return known is None or bool(known.is_contiguous())
 
 
-def _plain(a: Any) -> Any:
+def _plain(a: Argument) -> Argument:
     return [_plain(x) for x in a] if isinstance(a, (list, tuple)) else a
 
 
-def flattened(spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def flattened(spec: pytree.TreeSpec, args: tuple[Argument, ...], kwargs: Kwargs) -> list[Argument]:
     """The leaves of arguments, for a program that was traced with arguments of a structure."""
     named = spec.num_children == 2 and spec.child(0).type is tuple and spec.child(1).type is dict
     try:
@@ -203,7 +209,7 @@ def flattened(spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
         ) from None
 
 
-def as_array(x: Any) -> Any:
+def as_array(x: Argument) -> Argument:
     """Numbers of any kind as a payload; other values as they are."""
     if isinstance(x, Tensor):
         return x.payload
@@ -217,8 +223,12 @@ def as_array(x: Any) -> Any:
 
 
 def on_tensors(
-    call: Callable[..., Any], state: Mapping[str, Any], args: Any, kwargs: Any, key: Any = None
-) -> tuple[Any, dict[str, Any]]:
+    call: Function,
+    state: Mapping[str, Payload],
+    args: Args,
+    kwargs: Kwargs,
+    key: jax.Array | None = None,
+) -> tuple[PyTree, State]:
     """What `call(tensors by name, *args, **kwargs)` gives, and what it wrote into the state.
 
     **Raises:** `MutationError` if it writes into an argument.
@@ -241,18 +251,18 @@ def on_tensors(
     return as_arrays(out), {n: p for n, p in now.items() if p is not payloads[n]}
 
 
-def _payloads(tree: Any) -> list[tuple[str, Any]]:
+def _payloads(tree: PyTree) -> list[tuple[str, Payload]]:
     leaves, _ = pytree.tree_flatten_with_path(tree, is_leaf=is_tensor)
     return [(pytree.keystr(path), t.payload) for path, t in leaves if isinstance(t, Tensor)]
 
 
-def _size(x: Any, dim: int | None = None) -> Any:
+def _size(x: Payload, dim: int | None = None) -> Shape | int:
     shape = tuple(shape_of(x))
     return shape if dim is None else shape[dim]
 
 
-def _strides(x: Any, dim: int | None = None) -> Any:
-    shape = _size(x)
+def _strides(x: Payload, dim: int | None = None) -> Shape | int:
+    shape = tuple(shape_of(x))
     strides: list[int] = []
     step = 1
     for n in reversed(shape):
@@ -261,18 +271,18 @@ def _strides(x: Any, dim: int | None = None) -> Any:
     return tuple(strides) if dim is None else strides[dim]
 
 
-def _in_range(size: Any, min: Any = None, max: Any = None) -> None:
+def _in_range(size: float, min: float | None = None, max: float | None = None) -> None:
     if (min is not None and size < min) or (max is not None and size > max):
         raise RuntimeError(f"Invalid value range for {size} between [{min}, {max}].")
 
 
-def state_of(module: torch.nn.Module) -> dict[str, Any]:
+def state_of(module: torch.nn.Module) -> State:
     """The parameters of a module, then its buffers, by name, as payloads of their own."""
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {n: as_array(t) for n, t in held.items()}
 
 
-def written(what: str, names: Any) -> MutationError:
+def written(what: str, names: Iterable[str]) -> MutationError:
     """The error for a program that changed its state, where the state is not given back."""
     return MutationError(
         message(
@@ -282,11 +292,11 @@ def written(what: str, names: Any) -> MutationError:
     )
 
 
-def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _same(x: Payload, *args: object, **kwargs: object) -> Payload:
     return x
 
 
-_SPECIAL: dict[OpOverload, Callable[..., Any]] = {
+_SPECIAL: dict[OpOverload, Function] = {
     aten.detach.default: without_gradient,
     aten.alias.default: _same,
     aten.lift_fresh.default: _same,

@@ -8,7 +8,7 @@ its base holds; and a write, which could not reach `k`, is refused.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from tanjax._errors import AliasError, message
 
 from ._tensor import StructuredTensor, Tensor
+from ._typing import Args, Change, Function, Kwargs, Outcome, Payload
 from ._views import Place, View
 
 _SHAPES = {"broadcast_to", "contiguous", "expand", "expand_as", "flatten", "ravel", "reshape"}
@@ -29,7 +30,7 @@ _CASTS = {"bfloat16", "cpu", "double", "float", "half", "to", "type", "type_as"}
 _PARTS = (int, slice, type(None), type(...))
 
 
-def image(base: Place, get: Callable[[Any], Any], value: Any, name: str) -> View:
+def image(base: Place, get: Change, value: Payload, name: str) -> View:
     """The place of a view of what another place holds, of which it shares no memory.
 
     **Raises:** `AliasError` where it is written.
@@ -38,8 +39,8 @@ def image(base: Place, get: Callable[[Any], Any], value: Any, name: str) -> View
 
 
 def linked(
-    func: Any, args: Sequence[Any], kwargs: Any, out: Any, again: Callable[[Any], Any]
-) -> Any:
+    func: Function, args: Args, kwargs: Kwargs, out: Outcome, again: Callable[[Payload], Outcome]
+) -> Outcome:
     """The result of a function, as an image of its first argument where torch takes a view.
 
     **Arguments:** `again`: the function of the first argument alone.
@@ -64,23 +65,23 @@ def _name(func: Any) -> str:
     return getattr(func.__self__, "__name__", "") if name == "__get__" else name
 
 
-def _is_copy(args: Sequence[Any], kwargs: Any) -> bool:
+def _is_copy(args: Args, kwargs: Kwargs) -> bool:
     flags = [a for a in args[1:] if isinstance(a, bool)]  # non_blocking, copy
     return bool(kwargs.get("copy")) or flags[1:] == [True]
 
 
-def _is_part(index: Any) -> bool:
+def _is_part(index: object) -> bool:
     parts = index if isinstance(index, tuple) else (index,)
     return all(isinstance(p, _PARTS) and not isinstance(p, bool) for p in parts)
 
 
-def _part(again: Callable[[Any], Any], i: int | None, payload: Any) -> Any:
+def _part(again: Callable[[Payload], Outcome], i: int | None, payload: Payload) -> Payload:
     with torch.no_grad():
         out = again(payload)
     return (out if i is None else out[i])._place.read()
 
 
-def _refuse(name: str, base: Any, part: Any) -> NoReturn:
+def _refuse(name: str, base: object, part: object) -> NoReturn:
     raise AliasError(
         message(
             f"cannot write in place: {name} of an array without a memory to share.",

@@ -11,8 +11,8 @@ become arrays with weak types inside, and no weak type comes out: torch has none
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +24,12 @@ from tanjax._errors import NoRuleError, message
 from ._keys import drawn_key, next_key, under_trace
 from ._registry import Entry
 from ._static import frozen, thawed
+from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload, RandomKey
 
 _default = torch.get_default_dtype  # what integers become: another one, another function
 _HOLE = object()  # in a key: here goes an argument that is traced
 _NUMBERS = (float, int, complex)
+Named: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 
 class Kernel:
@@ -39,7 +41,7 @@ class Kernel:
         self._kinds = tuple(self._kind(a) for a in arguments if not a.kwarg_only)
         self._named = {a.name: self._kind(a) for a in arguments} | {"contiguous": "static"}
         self._random = torch.Tag.nondeterministic_seeded in op.tags
-        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._compiled: dict[Hashable, Function] = {}
 
     def _kind(self, argument: torch.Argument) -> str:
         kind = str(argument.type)
@@ -50,10 +52,10 @@ class Kernel:
             return "numbers"
         return "number" if traced and argument.name not in self.entry.static else "static"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Argument, **kwargs: Argument) -> Outcome:
         if self.entry.eager:
             return self._eagerly(args, kwargs)
-        dynamic: list[Any] = []
+        dynamic: list[Payload] = []
         key: Any = tuple([_sorted(a, k, dynamic) for a, k in zip(args, self._kinds, strict=False)])
         if kwargs:
             named = self._named
@@ -68,8 +70,10 @@ class Kernel:
             run = self._compiled[key] = self._compile(*key)
         return run(*dynamic)
 
-    def _compile(self, positional: Any, named: Any, default: torch.dtype) -> Callable[..., Any]:
-        def run(*dynamic: Any) -> Any:
+    def _compile(
+        self, positional: tuple[Hashable, ...], named: Named, default: torch.dtype
+    ) -> Function:
+        def run(*dynamic: Payload) -> Outcome:
             given = iter(dynamic[: len(dynamic) - self._random])
             args = [next(given) if a is _HOLE else thawed(a) for a in positional]
             kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
@@ -82,7 +86,7 @@ class Kernel:
         run.__name__ = run.__qualname__ = str(self.op)
         return jax.jit(run, inline=True)
 
-    def _eagerly(self, args: Any, kwargs: Any) -> Any:
+    def _eagerly(self, args: Args, kwargs: Kwargs) -> Outcome:
         try:
             with _as_torch(self.op), _values(args, kwargs):
                 return settled(self.entry.function(*args, **kwargs))
@@ -95,7 +99,7 @@ class Kernel:
             ) from error
 
 
-def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
+def _sorted(a: Argument, kind: str, dynamic: list[Payload]) -> Hashable:
     """Put an argument among the traced ones, or give what the key keeps of it."""
     if kind == "tensor":
         if a is None:
@@ -108,7 +112,7 @@ def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
     return _HOLE
 
 
-def _values(args: Any, kwargs: Any) -> contextlib.AbstractContextManager[Any]:
+def _values(args: Args, kwargs: Kwargs) -> contextlib.AbstractContextManager[object]:
     """Where an entry has the values of its arguments, if these are constants under a trace."""
     if under_trace():
         leaves = jax.tree.leaves((args, kwargs))
@@ -132,7 +136,7 @@ def _as_torch(op: OpOverload) -> Iterator[None]:
         raise RuntimeError(f"{op}: {error}") from error
 
 
-def _key(generator: torch.Generator | None) -> Any:
+def _key(generator: torch.Generator | None) -> RandomKey | None:
     """A key; `None` where only a draw is to raise: attention has a dropout, often of 0."""
     try:
         return next_key(generator)
@@ -140,11 +144,11 @@ def _key(generator: torch.Generator | None) -> Any:
         return None
 
 
-def _generator(args: Any) -> torch.Generator | None:
+def _generator(args: Args) -> torch.Generator | None:
     return next((a for a in args if isinstance(a, torch.Generator)), None)
 
 
-def settled(out: Any) -> Any:
+def settled(out: Outcome) -> Outcome:
     """Results without weak types."""
     if isinstance(out, (list, tuple)):  # also one with names, which takes no list
         found = [settled(x) for x in out]

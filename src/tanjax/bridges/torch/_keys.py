@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +31,8 @@ import torch
 
 from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import NoRuleError, message
+
+from ._typing import Numbers, RandomKey
 
 _GIVEN: ContextVar[tuple[bool, list[jax.Array]] | None] = ContextVar("key", default=None)
 _HALF = 2**31
@@ -71,7 +72,7 @@ def drawn_key(key: jax.Array) -> Iterator[None]:
         _GIVEN.reset(token)
 
 
-def next_key(generator: torch.Generator | None = None) -> Any:
+def next_key(generator: torch.Generator | None = None) -> RandomKey:
     """A new key: two words of 32 bits, which `jax.random` takes as a key.
 
     **Raises:** `NoRuleError` under a trace of JAX without `random_key`.
@@ -90,7 +91,7 @@ def next_key(generator: torch.Generator | None = None) -> Any:
     return key
 
 
-def as_state(key: Any) -> jax.Array:
+def as_state(key: RandomKey) -> jax.Array:
     """A key in the form that a state of torch's generator has, for a graph to hand on."""
     words = jax.random.key_data(key).reshape(-1)
     data = jax.lax.bitcast_convert_type(words, np.uint8).reshape(-1)
@@ -104,7 +105,7 @@ def key_of(state: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(jax.lax.bitcast_convert_type(data, like.dtype))
 
 
-def _bits(generator: torch.Generator | None) -> np.ndarray[Any, Any]:
+def _bits(generator: torch.Generator | None) -> Numbers:
     with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked: 0.3 us
         drawn = torch.randint(-_HALF, _HALF, (2,), dtype=torch.int32, generator=generator)
         return drawn.numpy().view(np.uint32)

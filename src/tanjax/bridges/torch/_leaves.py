@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 import jax
 import torch
+from jaxtyping import PyTree
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import unserializable_hook
@@ -29,11 +31,13 @@ from tanjax.arrays import (
 
 from ._dtypes import exact_dtype
 from ._natural import Call, apply
-from ._structural import Structural
-from ._tensor import StructuredTensor, tensor
+from ._structural import Leaf, Structural
+from ._tensor import StructuredTensor, Tensor, tensor
+from ._typing import Argument, Outcome, Payload, Payloads
+from ._views import Place
 
 
-def project_at_leaf(t: Any) -> Any:
+def project_at_leaf(t: Outcome) -> Outcome:
     """Give a leaf the hook that makes its gradient structural."""
     is_leaf = isinstance(t, StructuredTensor) and t.requires_grad and t.is_leaf
     if is_leaf and not (_is_dense(t) or hasattr(t, "_projects")):
@@ -49,7 +53,7 @@ def _is_dense(t: StructuredTensor) -> bool:
     return not is_structured(value)
 
 
-def _projected(place: Any, gradient: torch.Tensor) -> Any:
+def _projected(place: Place, gradient: torch.Tensor) -> Tensor | None:
     held = gradient._place.read() if isinstance(gradient, StructuredTensor) else None
     if type(held) is Structural:
         return None
@@ -64,7 +68,7 @@ def _projected(place: Any, gradient: torch.Tensor) -> Any:
     return apply(_PROJECTION, [tensor(place.read()), gradient])[0]
 
 
-def _project(x: Any, gradient: Any) -> tuple[Any, ...]:
+def _project(x: Payload, gradient: Payload) -> Payloads:
     unit = gradient.label if is_quantity(gradient) else None
     value = stored_of(x)
     step = Structural.of(pullback_of_destructure(value)(stored_of(gradient)))
@@ -80,7 +84,7 @@ _PROJECTION = Call(_project)
 class _Tree:
     """How a structured tensor is built from what it stores."""
 
-    def __init__(self, payload: Any) -> None:
+    def __init__(self, payload: Payload) -> None:
         leaves, self.tree = jax.tree.flatten(payload)
         self.moving = tuple([is_inexact(x) for x in leaves])
         self.make = Call(lambda *numbers: (self.join(numbers),))
@@ -92,28 +96,28 @@ class _Tree:
     def __hash__(self) -> int:
         return hash((self.tree, self.moving))
 
-    def join(self, numbers: Any) -> Any:
+    def join(self, numbers: Iterable[Leaf]) -> PyTree:
         rest = iter(numbers)
         full = [next(rest) if m else x for m, x in zip(self.moving, self.fixed, strict=True)]
         return jax.tree.unflatten(self.tree, full)
 
 
-def _fields(x: Any) -> tuple[Any, ...]:
+def _fields(x: Payload) -> tuple[Leaf, ...]:
     return tuple([leaf for leaf in jax.tree.leaves(x) if is_inexact(leaf)])
 
 
 _FIELDS = Call(_fields, by_matrix=False)
 
 
-def _flatten(t: StructuredTensor) -> tuple[list[Any], _Tree]:
-    place: Any = t._place
+def _flatten(t: StructuredTensor) -> tuple[list[torch.Tensor], _Tree]:
+    place: Place | _Assembly = t._place
     if type(place) is _Assembly:
         return place.children, place.tree
     with temporarily_clear_interpreter_stack():  # it is no tensor of any transform that runs
         return list(apply(_FIELDS, [t])), _Tree(place.read())
 
 
-def _unflatten(children: Any, tree: _Tree) -> Any:
+def _unflatten(children: Iterable[torch.Tensor], tree: _Tree) -> PyTree:
     children = list(children)
     if not children or not all(isinstance(c, torch.Tensor) for c in children):
         return tree.join(children)
@@ -128,9 +132,9 @@ class _Assembly:
 
     def __init__(self, children: list[torch.Tensor], tree: _Tree) -> None:
         self.children, self.tree = children, tree
-        self._made: Any = None
+        self._made: Tensor | None = None
 
-    def read(self) -> Any:
+    def read(self) -> NoReturn:
         raise NoRuleError(
             message(
                 "a structured tensor of `torch.func` has no array while the transform runs.",
@@ -138,7 +142,7 @@ class _Assembly:
             )
         )
 
-    def made(self) -> Any:
+    def made(self) -> Tensor:
         """The tensor that the transform follows."""
         if self._made is None:
             self._made = apply(self.tree.make, self.children)[0]
@@ -155,7 +159,7 @@ def _assembled(children: list[torch.Tensor], tree: _Tree) -> StructuredTensor:
     return shell
 
 
-def assembled(t: Any) -> Any:
+def assembled(t: Argument) -> Argument:
     """A tensor as the transform of `torch.func` that runs follows it."""
     place = getattr(t, "_place", None)
     return place.made() if type(place) is _Assembly else t

@@ -12,7 +12,6 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from tanjax._errors import message, outside
 
 from ._plain import TensorError, copied, is_followed
 from ._tensor import Tensor
+from ._typing import Args, Argument, Device, Kwargs
 
 _NUMBERS = (torch.float64, torch.complex128)
 _SAID = [False]
@@ -89,12 +89,12 @@ def _differentiating() -> bool:
     return forward or torch._C._current_graph_task_id() != -1
 
 
-def payloads(args: Any) -> list[Any]:
+def payloads(args: Args) -> list[Argument]:
     """The payloads of the tensors among arguments, other arguments as they are."""
     return [payload_of(a) for a in args]
 
 
-def named_payloads(kwargs: dict[str, Any]) -> dict[str, Any]:
+def named_payloads(kwargs: Kwargs) -> Kwargs:
     """The same for arguments by name."""
     if not kwargs:
         return kwargs
@@ -102,7 +102,7 @@ def named_payloads(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {n: payload_of(a) for n, a in kwargs.items()}
 
 
-def _check_place(device: Any, layout: Any, pinned: Any) -> None:
+def _check_place(device: Device, layout: torch.layout | None, pinned: bool | None) -> None:
     elsewhere = device is not None and torch.device(device).type != "cpu"
     if elsewhere or pinned or (layout is not None and layout is not torch.strided):
         raise TensorError(
@@ -114,7 +114,7 @@ def _check_place(device: Any, layout: Any, pinned: Any) -> None:
         )
 
 
-def payload_of(a: Any) -> Any:
+def payload_of(a: Argument) -> Argument:
     """The payload of a tensor, of every tensor in a list, or the argument itself."""
     if isinstance(a, Tensor):
         return a._place.read()

@@ -14,17 +14,22 @@ A gradient of a structured tensor is structural everywhere (`_structural`): at a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import torch
+from jax.tree_util import PyTreeDef
+from jaxtyping import PyTree
+from torch.autograd.function import FunctionCtx as Context
 
+from tanjax._typing import Arraylike, Function, Pullback
 from tanjax.arrays import is_structured
 from tanjax.transforms import vjp_in_fields
 
 from ._cotangents import (
+    Outline,
     label_of,
     number_of,
     outline,
@@ -37,16 +42,21 @@ from ._kernels import settled
 from ._lift import lifted, payload_of
 from ._structural import Structural
 from ._tensor import StructuredTensor, Tensor, tensor
+from ._typing import Payload, Payloads
 
-Payloads = tuple[Any, ...]
 
-
-def _through(pullback: Any, outs: Any, gradients: Any) -> Payloads:
+def _through(
+    pullback: Pullback, outs: Sequence[Outline], gradients: Sequence[Payload | None]
+) -> Payloads:
     bars, rate = structural_bars(outs, gradients)
     return torch_bars(pullback(bars), rate)
 
 
 _pull = jax.jit(_through)
+T = TypeVar("T")
+Build: TypeAlias = Callable[[Iterator[torch.Tensor]], PyTree]
+Settled: TypeAlias = Callable[..., "tuple[Payloads, Built | None]"]
+Given: TypeAlias = "torch.Tensor | _Held"
 
 
 class Call:
@@ -57,21 +67,19 @@ class Call:
     such a tuple and, for shapes of these sizes, how a result is built from it (a `Built`).
     """
 
-    def __init__(
-        self, function: Callable[..., Any], by_matrix: bool = True, builds: bool = False
-    ) -> None:
+    def __init__(self, function: Function, by_matrix: bool = True, builds: bool = False) -> None:
         self.function = _settled(function, builds)
         self.by_matrix = by_matrix
         self.run = jax.jit(self.function, inline=True)  # a program shows what it does
-        self._derived: dict[Any, Any] = {}
+        self._derived: dict[Hashable, Any] = {}  # calls, and pullbacks
 
-    def _made(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _made(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
 
-    def _of(self, moving: tuple[int, ...], payloads: Sequence[Any]) -> Callable[..., Any]:
-        def of_moving(*values: Any) -> Any:
+    def _of(self, moving: tuple[int, ...], payloads: Payloads) -> Settled:
+        def of_moving(*values: Payload) -> tuple[Payloads, Built | None]:
             full = list(payloads)
             for i, x in zip(moving, values, strict=True):
                 full[i] = x
@@ -79,10 +87,12 @@ class Call:
 
         return of_moving
 
-    def with_pullback(self, moving: tuple[int, ...]) -> Callable[..., Any]:
+    def with_pullback(
+        self, moving: tuple[int, ...]
+    ) -> Callable[..., tuple[Payloads, Pullback, Built | None]]:
         """Outputs, JAX's pullback (a pytree of residuals), and how the result is built."""
 
-        def forward(*payloads: Any) -> Any:
+        def forward(*payloads: Payload) -> tuple[Payloads, Pullback, Built | None]:
             primals = [payloads[i] for i in moving]
             return vjp_in_fields(self._of(moving, payloads), *primals, has_aux=True)
 
@@ -91,11 +101,11 @@ class Call:
     def backward(self, moving: tuple[int, ...], given: tuple[int, ...], count: int) -> Call:
         """Gradients of some inputs, from all inputs and the gradients of some outputs."""
 
-        def cotangents(*payloads: Any) -> Payloads:
+        def cotangents(*payloads: Payload) -> Payloads:
             inputs, bars = payloads[:count], payloads[count:]
             primals = [inputs[i] for i in moving]
             outs, pullback, _ = vjp_in_fields(self._of(moving, inputs), *primals, has_aux=True)
-            gradients: list[Any] = [None] * len(outs)
+            gradients: list[Payload | None] = [None] * len(outs)
             for k, g in zip(given, bars, strict=True):
                 gradients[k] = g
             return _through(pullback, outs, gradients)
@@ -105,13 +115,13 @@ class Call:
     def pushed(self, moving: tuple[int, ...], count: int) -> Call:
         """Tangents of the outputs as a function of inputs and tangents of some of them."""
 
-        def tangents(*payloads: Any) -> Payloads:
+        def tangents(*payloads: Payload) -> Payloads:
             inputs, given = payloads[:count], payloads[count:]
             primals = tuple([inputs[i] for i in moving])
             moved, rate = structural_tangents(primals, given, self.by_matrix)
-            outs: list[Any] = []
+            outs: list[Payload] = []
 
-            def numbers(*values: Any) -> Payloads:
+            def numbers(*values: Payload) -> Payloads:
                 outs[:] = self._of(moving, inputs)(*values)[0]
                 return tuple(map(number_of, outs))
 
@@ -123,7 +133,7 @@ class Call:
     def batched(self, axes: tuple[int | None, ...]) -> Call:
         """The same for every element of a batch."""
 
-        def of_all(*payloads: Any) -> Any:
+        def of_all(*payloads: Payload) -> tuple[Payloads, Built | None]:
             return jax.vmap(self.function, axes)(*payloads)
 
         return self._made(("vmap", axes), lambda: Call(of_all, self.by_matrix, builds=True))
@@ -133,14 +143,14 @@ class Call:
 class Built:
     """How a result is built from its tensors: a function, which JAX carries as it is."""
 
-    def __init__(self, build: Callable[[Any], Any]) -> None:
+    def __init__(self, build: Build) -> None:
         self.build = build
 
 
-def _settled(function: Callable[..., Any], builds: bool) -> Callable[..., Any]:
+def _settled(function: Function, builds: bool) -> Settled:
     """Results without weak types, and how they are built."""
 
-    def run(*payloads: Any) -> Any:
+    def run(*payloads: Payload) -> tuple[Payloads, Built | None]:
         outs, build = function(*payloads) if builds else (function(*payloads), None)
         return tuple(jax.tree.map(settled, outs)), build
 
@@ -154,7 +164,7 @@ class _Run:
         self.call, self.inner = call, inner
         self.moving: tuple[int, ...] = ()
         self.keeps = False
-        self.kept: Any = None
+        self.kept: tuple[list[Tensor], PyTreeDef] | None = None
         self.built: Built | None = None
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
@@ -175,11 +185,11 @@ class _Held:
         self.tensor = tensor
 
 
-def _hidden(t: Any) -> Any:
+def _hidden(t: Given) -> Given:
     return _Held(t) if isinstance(t, StructuredTensor) else t
 
 
-def _shown(t: Any) -> Any:
+def _shown(t: Given) -> torch.Tensor:
     return t.tensor if type(t) is _Held else t
 
 
@@ -187,17 +197,19 @@ class Node(torch.autograd.Function):
     """The function as torch sees it."""
 
     @classmethod
-    def apply(cls, run: _Run, *tensors: Any) -> Any:
+    def apply(cls, run: _Run, *tensors: Given) -> tuple[Tensor, ...]:
         """Outside of `torch.func`, which ends here, every tensor is one of the graph."""
         change = _hidden if _transforming() else _shown
         return super().apply(run, *map(change, tensors))
 
     @staticmethod
-    def forward(run: _Run, *tensors: torch.Tensor) -> Any:
+    def forward(run: _Run, *tensors: torch.Tensor) -> tuple[Tensor, ...]:
         return run.forward(tensors)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(
+        ctx: Context, inputs: tuple[_Run, *tuple[Given, ...]], output: tuple[Tensor, ...]
+    ) -> None:
         run, *tensors = inputs
         ctx.run = run
         ctx.held = {i: t.tensor for i, t in enumerate(tensors) if type(t) is _Held}
@@ -211,11 +223,11 @@ class Node(torch.autograd.Function):
         ctx.save_for_forward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         tensors, kept = _inputs(ctx)
         needs = ctx.needs_input_grad[1:]
         needed = [i for i, t in enumerate(tensors) if needs[i] and _is_inexact(t)]
-        result: list[Any] = [None] * (1 + ctx.count)
+        result: list[torch.Tensor | None] = [None] * (1 + ctx.count)
         if all(g is None for g in gradients) or not needed:
             return tuple(result)
         if ctx.tree is not None and not torch.is_grad_enabled() and not _transforming():
@@ -224,7 +236,7 @@ class Node(torch.autograd.Function):
                 pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients])
             )
             moving = ctx.run.moving
-            found: Any = [tensor(x) for x in bars]
+            found: Sequence[Tensor] = [tensor(x) for x in bars]
         else:
             moving = tuple(needed)
             given = tuple([k for k, g in enumerate(gradients) if g is not None])
@@ -236,21 +248,23 @@ class Node(torch.autograd.Function):
         return tuple(result)
 
     @staticmethod
-    def jvp(ctx: Any, run: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Context, run: None, *tangents: torch.Tensor | None) -> tuple[Tensor, ...]:
         tensors, _ = _inputs(ctx)
         moving = tuple([i for i, t in enumerate(tangents) if t is not None])
         push = ctx.run.call.pushed(moving, ctx.count)
         return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]], ctx.run.inner))
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, run: _Run, *tensors: Any) -> Any:
+    def vmap(
+        info: object, in_dims: Sequence[int | None], run: _Run, *tensors: Given
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         batched = _Run(run.call.batched(tuple(in_dims[1:])), inner=True)
         outs = _applied(batched, [_shown(t) for t in tensors])
         run.built = batched.built
         return tuple(outs), tuple([0] * len(outs))
 
 
-def _inputs(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
+def _inputs(ctx: Context) -> tuple[list[torch.Tensor], Sequence[Tensor]]:
     """The tensors of a call, and what else was saved."""
     saved = ctx.saved_tensors
     rest = iter(saved)
@@ -258,14 +272,14 @@ def _inputs(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
     return tensors, saved[ctx.count - len(ctx.held) :]
 
 
-def _remember_point(bar: Any, primal: Any) -> None:
+def _remember_point(bar: torch.Tensor, primal: torch.Tensor) -> None:
     bar, primal = _bottom(bar), _bottom(primal)
     step = bar._place.read() if isinstance(bar, Tensor) else None
     if type(step) is Structural and isinstance(primal, Tensor):
         step.at = number_of(primal._place.read())
 
 
-def _bottom(t: Any) -> Any:
+def _bottom(t: torch.Tensor) -> torch.Tensor:
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     return t
@@ -279,7 +293,7 @@ def _transforming() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def apply(call: Call, tensors: Sequence[Any], inner: bool = False) -> Sequence[Tensor]:
+def apply(call: Call, tensors: Sequence[torch.Tensor], inner: bool = False) -> Sequence[Tensor]:
     """The outputs of a call, as tensors; a node of torch's graph where one is wanted.
 
     **Arguments:** `inner`: they go to `torch.func`, which must not look into them.
@@ -287,7 +301,7 @@ def apply(call: Call, tensors: Sequence[Any], inner: bool = False) -> Sequence[T
     return _applied(_Run(call, inner), tensors)
 
 
-def built(call: Call, tensors: Sequence[Any]) -> Any:
+def built(call: Call, tensors: Sequence[torch.Tensor]) -> PyTree:
     """The result of a call that says how it is built from its outputs."""
     run = _Run(call)
     outs = _applied(run, tensors)
@@ -295,7 +309,7 @@ def built(call: Call, tensors: Sequence[Any]) -> Any:
     return run.built.build(iter(outs))
 
 
-def _applied(run: _Run, tensors: Sequence[Any]) -> Sequence[Tensor]:
+def _applied(run: _Run, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
     if _transforming():
         run.inner = True
         return Node.apply(run, *tensors)
@@ -312,12 +326,12 @@ def _applied(run: _Run, tensors: Sequence[Any]) -> Sequence[Tensor]:
     return Node.apply(run, *tensors)
 
 
-def _alive(t: Any) -> Any:
+def _alive(t: torch.Tensor) -> torch.Tensor:
     """A tensor of a transform that has ended, as what it was outside of it."""
     return torch._C._functorch.unwrap_if_dead(t) if type(t) is torch.Tensor else t
 
 
-def as_tensor(x: Any) -> torch.Tensor:
+def as_tensor(x: torch.Tensor | Arraylike) -> torch.Tensor:
     """An operand as a tensor: a number stays weak, it takes the dtype of what it meets."""
     if isinstance(x, torch.Tensor):
         return x

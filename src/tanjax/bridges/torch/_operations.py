@@ -10,28 +10,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from types import NotImplementedType
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from tanjax import dispatch
-from tanjax.arrays import (
-    array_type,
-    densified,
-    is_quantity,
-    is_structured,
-    stored_of,
-    unitful,
-)
+from tanjax.arrays import array_type, densified, is_quantity, is_structured, stored_of, unitful
 
 from ._calls import call_of
 from ._dtypes import jax_dtype
 from ._structural import Structural
+from ._typing import Dims, Dtype, Function, Number, Op, Payload, Payloadlike, Payloads, Tolerance
 
 aten = torch.ops.aten
-OPERATIONS: dict[Any, Callable[..., Any]] = {
+OPERATIONS: dict[Op, Function] = {
     aten.mm: dispatch.matmul,
     aten.bmm: dispatch.matmul,
     aten.mv: dispatch.matmul,
@@ -50,8 +44,8 @@ OPERATIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _is(*ops: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+def _is(*ops: Op) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
         OPERATIONS.update(dict.fromkeys(ops, function))
         return function
 
@@ -61,56 +55,56 @@ def _is(*ops: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 # -- arithmetic ----------------------------------------------------------------------------------
 
 
-def _times(factor: Any, a: Any) -> Any:
+def _times(factor: Number, a: Payload) -> Payload:
     return a if isinstance(factor, (int, float)) and factor == 1 else dispatch.multiply(a, factor)
 
 
 @_is(aten.add)
-def add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+def add(a: Payload, b: Payload, *, alpha: Number = 1) -> Payload:
     """`a + alpha b`."""
     return dispatch.add(a, _times(alpha, b))
 
 
 @_is(aten.sub, aten.subtract)
-def sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+def sub(a: Payload, b: Payload, *, alpha: Number = 1) -> Payload:
     """`a - alpha b`."""
     return dispatch.subtract(a, _times(alpha, b))
 
 
 @_is(aten.rsub)
-def rsub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+def rsub(a: Payload, b: Payload, *, alpha: Number = 1) -> Payload:
     """`b - alpha a`."""
     return dispatch.subtract(b, _times(alpha, a))
 
 
 @_is(aten.mul, aten.multiply)
-def mul(a: Any, b: Any) -> Any:
+def mul(a: Payload, b: Payload) -> Payload:
     """`a b`, entry by entry or by a number."""
     return dispatch.multiply(a, b)
 
 
 @_is(aten.div, aten.divide, aten.true_divide)
-def div(a: Any, b: Any, *, rounding_mode: Any = None) -> Any:
+def div(a: Payload, b: Payload, *, rounding_mode: str | None = None) -> Payloadlike:
     """`a / b`, entry by entry or by a number."""
     return dispatch.divide(a, b) if rounding_mode is None else NotImplemented
 
 
 @_is(aten.addmm, aten.addmv, aten.baddbmm)
-def addmm(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm(bias: Payload, a: Payload, b: Payload, *, beta: Number = 1, alpha: Number = 1) -> Payload:
     """`beta bias + alpha a b`."""
     product = _times(alpha, dispatch.matmul(a, b))
     return product if beta == 0 else dispatch.add(_times(beta, bias), product)
 
 
 @_is(aten.linear)
-def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+def linear(x: Payload, weight: Payload, bias: Payload | None = None) -> Payload:
     """`x weightᵀ + bias`."""
     product = dispatch.matmul(x, dispatch.transpose(weight))
     return product if bias is None else dispatch.add(product, bias)
 
 
 @_is(aten.zero)
-def zero(a: Any) -> Any:
+def zero(a: Payload) -> Payload:
     """Zero of the same type."""
     return dispatch.multiply(a, 0.0)
 
@@ -119,7 +113,7 @@ def zero(a: Any) -> Any:
 
 
 @_is(aten.transpose)
-def transpose(a: Any, dim0: int, dim1: int) -> Any:
+def transpose(a: Payload, dim0: int, dim1: int) -> Payloadlike:
     """The transpose; other axes are nobody's structure."""
     last = {dim0 % a.ndim, dim1 % a.ndim}
     if len(last) == 1:
@@ -128,7 +122,7 @@ def transpose(a: Any, dim0: int, dim1: int) -> Any:
 
 
 @_is(aten.permute)
-def permute(a: Any, dims: Sequence[int]) -> Any:
+def permute(a: Payload, dims: Sequence[int]) -> Payloadlike:
     """The same array, or the transpose."""
     order = [d % a.ndim for d in dims]
     if order == list(range(a.ndim)):
@@ -138,7 +132,7 @@ def permute(a: Any, dims: Sequence[int]) -> Any:
 
 
 @_is(aten.sum)
-def sum(a: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def sum(a: Payload, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None) -> Payloadlike:
     """The sum of all entries, or along axes."""
     if dtype is not None and jax_dtype(dtype) != a.dtype:
         return NotImplemented
@@ -155,7 +149,7 @@ def sum(a: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) ->
 
 
 @_is(aten.diagonal, aten.linalg_diagonal)
-def diagonal(a: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(a: Payload, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Payloadlike:
     """The main diagonal of the last two axes."""
     last = {dim1 % a.ndim, dim2 % a.ndim} == {a.ndim - 1, a.ndim - 2}
     return dispatch.diagonal(a) if last and offset == 0 else NotImplemented
@@ -163,8 +157,13 @@ def diagonal(a: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 @_is(aten.linalg_vector_norm)
 def vector_norm(
-    a: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+    a: Payload,
+    ord: Number = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Dtype = None,
+) -> Payloadlike:
     """The root of the sum of squares of all entries."""
     of_all = dim is None or sorted(d % a.ndim for d in dim) == list(range(a.ndim))
     return (
@@ -177,55 +176,55 @@ def vector_norm(
 # -- solves and factorisations -------------------------------------------------------------------
 
 
-def _info(a: Any) -> jax.Array:
+def _info(a: Payload) -> jax.Array:
     return jnp.zeros(a.shape[:-2], jnp.int32)
 
 
-def _quietly_dense(a: Any) -> Any:
+def _quietly_dense(a: Payload) -> Payload:
     return array_type(a).destructure(a) if is_structured(a) else a  # type: ignore[union-attr]
 
 
 @_is(aten.linalg_inv_ex)
-def inv_ex(a: Any, *, check_errors: bool = False) -> Any:
+def inv_ex(a: Payload, *, check_errors: bool = False) -> tuple[Payload, jax.Array]:
     """The inverse, and that nothing went wrong: what did is nan."""
     return dispatch.inv(a), _info(a)
 
 
 @_is(aten._linalg_solve_ex)
-def solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(a: Payload, b: Payload, *, left: bool = True, check_errors: bool = False) -> Payloads:
     """The solution; the factors are for those who ask for them, and cost nothing under a trace."""
     return (solve(a, b, left=left), *_factors(a), _info(a))
 
 
-def solve(a: Any, b: Any, *, left: bool = True) -> Any:
+def solve(a: Payload, b: Payload, *, left: bool = True) -> Payload:
     """The solution alone."""
     if left:
         return dispatch.solve(a, b)
     return dispatch.transpose(dispatch.solve(dispatch.transpose(a), dispatch.transpose(b)))
 
 
-def _factors(a: Any) -> Any:
+def _factors(a: Payload) -> tuple[Payload, jax.Array]:
     value = stored_of(a)
     matrix, pivots = call_of(aten.linalg_lu_factor_ex.default)(_quietly_dense(value))[:2]
     return (unitful(matrix, a.label) if is_quantity(a) else matrix), pivots
 
 
 @_is(aten._linalg_det)
-def det(a: Any) -> Any:
+def det(a: Payload) -> Payloads:
     """The determinant, and factors as above."""
     return (dispatch.det(a), *_factors(a))
 
 
 @_is(aten._linalg_slogdet)
-def slogdet(a: Any) -> Any:
+def slogdet(a: Payload) -> Payloads:
     """Sign and logarithm of the determinant, and factors as above."""
     return (*dispatch.slogdet(a), *_factors(a))
 
 
 @_is(aten.linalg_solve_triangular)
 def solve_triangular(
-    a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Any:
+    a: Payload, b: Payload, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Payload:
     """The solution of a triangular system."""
     solve = dispatch.solve_triangular
     if left:
@@ -236,13 +235,13 @@ def solve_triangular(
 
 
 @_is(aten.cholesky, aten.linalg_cholesky)
-def cholesky(a: Any, upper: bool = False) -> Any:
+def cholesky(a: Payload, upper: bool = False) -> Payload:
     """The lower factor, or its conjugate transpose."""
     factor = dispatch.cholesky(a)
     return factor if not upper else adjoint(factor)
 
 
-def adjoint(a: Any) -> Any:
+def adjoint(a: Payload) -> Payload:
     """The conjugate transpose."""
     if jnp.issubdtype(a.dtype, jnp.complexfloating):
         a = a.conj() if is_structured(a) else jnp.conj(a)
@@ -250,7 +249,9 @@ def adjoint(a: Any) -> Any:
 
 
 @_is(aten.linalg_cholesky_ex)
-def cholesky_ex(a: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(
+    a: Payload, *, upper: bool = False, check_errors: bool = False
+) -> tuple[Payload, jax.Array]:
     """The factor, and 1 where the matrix was not positive definite."""
     factor = cholesky(a, upper)
     pivots = dispatch.diagonal(factor)
@@ -259,7 +260,7 @@ def cholesky_ex(a: Any, *, upper: bool = False, check_errors: bool = False) -> A
 
 
 @_is(aten._linalg_eigh)
-def eigh(a: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
+def eigh(a: Payload, UPLO: str = "L", compute_v: bool = True) -> tuple[Payload, Payload]:
     """Eigenvalues, ascending, and eigenvectors."""
     if not compute_v:
         return dispatch.eigvalsh(a), jnp.zeros((0,), a.dtype)
@@ -271,14 +272,16 @@ def eigh(a: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
     return _in_order(values, order), jnp.take_along_axis(vectors, order[..., None, :], -1)
 
 
-def _in_order(values: Any, order: jax.Array) -> Any:
+def _in_order(values: Payload, order: jax.Array) -> Payload:
     if is_quantity(values):
         return unitful(jnp.take_along_axis(values.stored, order, -1), values.label)
     return jnp.take_along_axis(values, order, -1)
 
 
 @_is(aten._linalg_svd)
-def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None) -> Any:
+def svd(
+    a: Payload, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> Payloads | NotImplementedType:
     """Singular values, descending, with their vectors."""
     if not compute_uv:
         values = dispatch.svd(a, compute_uv=False)
@@ -296,7 +299,7 @@ def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver:
 
 
 @_is(aten.linalg_qr)
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: Payload, mode: str = "reduced") -> Payloads:
     """The factors of Gram and Schmidt."""
     if mode == "r":
         return jnp.zeros((0,), a.dtype), dispatch.qr(a, mode="r")
@@ -304,13 +307,15 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @_is(aten.linalg_pinv)
-def pinv(a: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+def pinv(
+    a: Payload, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
+) -> Payloadlike:
     """The pseudo-inverse."""
     return dispatch.pinv(a, rtol) if atol is None else NotImplemented
 
 
 @_is(aten.linalg_matrix_power, aten.matrix_power)
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: Payload, n: int) -> Payload:
     """`a` to the power of a whole number."""
     return dispatch.matrix_power(a, n)
 
@@ -319,25 +324,25 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 @_is(aten.clone, aten.alias, aten.lift_fresh, aten._conj, aten.conj_physical)
-def clone(a: Any, *, memory_format: Any = None) -> Any:
+def clone(a: Payload, *, memory_format: torch.memory_format | None = None) -> Payload:
     """The same array: arrays of JAX never change."""
     return a
 
 
 @_is(aten._conj, aten.conj_physical)
-def conj(a: Any) -> Any:
+def conj(a: Payload) -> Payload:
     """The complex conjugate."""
     return a.conj()
 
 
 @_is(aten._to_copy)
-def to_copy(a: Any, *, dtype: Any = None, **_: Any) -> Any:
+def to_copy(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
     """The same array in another dtype."""
     return a if dtype is None else a.astype(jax_dtype(dtype))
 
 
 @_is(aten.copy)
-def copy(a: Any, b: Any, non_blocking: bool = False) -> Any:
+def copy(a: Payload, b: Payload, non_blocking: bool = False) -> Payload:
     """What a write of `b` into `a` leaves there, if it fits."""
     return b
 
@@ -356,7 +361,7 @@ def states() -> Iterator[None]:
 
 
 @_is(aten.zeros_like)
-def zeros_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
+def zeros_like(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
     """A step of nothing, in stored coordinates; of a quantity, zero in its unit."""
     if is_quantity(a) and not is_structured(a.stored):
         return unitful(jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype)), a.label)
@@ -371,13 +376,13 @@ def zeros_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
 
 
 @_is(aten.ones_like)
-def ones_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
+def ones_like(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
     """Pure numbers, also of a quantity: with them torch begins a backward pass."""
     return jnp.ones(a.shape, a.dtype if dtype is None else jax_dtype(dtype))
 
 
 @_is(aten.full_like)
-def full_like(a: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Any:
+def full_like(a: Payload, fill_value: Number, *, dtype: Dtype = None, **_: object) -> Payloadlike:
     """A state of an optimiser: the number in every stored coordinate."""
     if is_quantity(a):
         return NotImplemented
@@ -388,6 +393,6 @@ def full_like(a: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Any:
 
 
 @_is(aten.empty_like)
-def empty_like(a: Any, *, dtype: Any = None, **options: Any) -> Any:
+def empty_like(a: Payload, *, dtype: Dtype = None, **options: object) -> Payload:
     """As `zeros_like`."""
     return zeros_like(a, dtype=dtype)

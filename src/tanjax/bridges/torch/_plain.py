@@ -11,9 +11,11 @@ import torch
 from torch.autograd import forward_ad
 
 from tanjax._errors import message
+from tanjax._typing import AnyArray, Arraylike
 from tanjax.arrays import is_structured
 
 from ._dtypes import DtypeError, exact_dtype, jax_dtype
+from ._typing import Numbers
 
 _FUNCTORCH: Any = torch._C._functorch
 
@@ -22,7 +24,7 @@ class TensorError(RuntimeError):
     """A tensor that is used or written as ours cannot be."""
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Whether a value is a tensor: the leaves of trees, also where torch sees a tree in one."""
     return isinstance(x, torch.Tensor)
 
@@ -54,13 +56,13 @@ def copied(t: torch.Tensor) -> jax.Array:
     return _constant(np.array(values, wanted))
 
 
-def _constant(values: Any) -> jax.Array:
+def _constant(values: Numbers) -> jax.Array:
     """An array with numbers, also while JAX traces: what decides by them can ask for them."""
     with jax.ensure_compile_time_eval():
         return jnp.asarray(values)
 
 
-def _numbers(t: torch.Tensor) -> np.ndarray[Any, Any]:
+def _numbers(t: torch.Tensor) -> Numbers:
     with torch._C._DisableFuncTorch():  # it would wrap what is made here
         t = t.detach().resolve_conj().resolve_neg()
         if exact_dtype(t.dtype).isbuiltin != 1:
@@ -69,7 +71,7 @@ def _numbers(t: torch.Tensor) -> np.ndarray[Any, Any]:
         return t.numpy()
 
 
-def array_of(x: Any) -> Any:
+def array_of(x: Arraylike) -> AnyArray:
     """An array, a structured one as it is, or numbers of NumPy or Python as an array.
 
     **Raises:** `DtypeError` for numbers that JAX, as it is set up, does not hold; `TensorError` for
@@ -140,7 +142,7 @@ def shared(t: torch.Tensor) -> jax.Array:
     return jax.dlpack.from_dlpack(t.detach())
 
 
-def plain(x: Any, copy: bool = True) -> torch.Tensor:
+def plain(x: jax.Array, copy: bool = True) -> torch.Tensor:
     """A plain tensor with the numbers of an array.
 
     **Arguments:** `copy`: whether it has a memory of its own; if not, it must not be written.
@@ -159,9 +161,9 @@ def plain(x: Any, copy: bool = True) -> torch.Tensor:
     return found.clone() if copy else found
 
 
-def on_the_host(x: Any) -> np.ndarray[Any, Any]:
+def on_the_host(x: jax.Array) -> Numbers:
     """The numbers of an array for NumPy, which cannot write them."""
-    values: np.ndarray[Any, Any] = plain(x, copy=False).numpy()
+    values: Numbers = plain(x, copy=False).numpy()
     values.flags.writeable = False
     return values
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import torch
 
 from ._plain import plain
+from ._typing import Payload
 
 
-def printed(t: torch.Tensor, payload: Any) -> str:
+def printed(t: torch.Tensor, payload: Payload) -> str:
     """`Tensor(...)`: numbers as torch prints them, the dtype, and what autograd knows."""
     if isinstance(payload, jax.Array) and not isinstance(payload, jax.core.Tracer):
         with torch._C._DisableTorchDispatch():

@@ -7,36 +7,39 @@ float, complex). Inside of a kernel a Python number is an array with a weak type
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import DTypeLike
+
+from tanjax._typing import DType
 
 from ._dtypes import default_float, exact_dtype, jax_dtype, torch_dtype
+from ._typing import Number, Operand
 
-Number = bool | int | float | complex
 _CATEGORIES = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Whether an operand is a Python number, also a traced one."""
     return isinstance(x, (bool, int, float, complex)) or bool(getattr(x, "weak_type", False))
 
 
-def category(dtype: Any) -> int:
+def category(dtype: DTypeLike) -> int:
     """0 for bool, 1 for integers, 2 for floats, 3 for complex."""
     found = [n for n, kind in enumerate(_CATEGORIES) if jnp.issubdtype(dtype, kind)]
     return found[0]
 
 
-def result_dtype(*operands: Any) -> np.dtype[Any]:
+def result_dtype(*operands: Operand | None) -> DType:
     """The dtype that `torch.result_type` gives for arrays and Python numbers (`None`: no operand).
 
     **Returns:** a dtype that JAX holds as it is set up.
     """
-    ranks: list[list[np.dtype[Any]]] = [[], [], []]
+    ranks: list[list[DType]] = [[], [], []]
     for x in operands:
         if x is None:
             continue
@@ -44,7 +47,7 @@ def result_dtype(*operands: Any) -> np.dtype[Any]:
             ranks[2].append(_of_number(x))
         else:
             ranks[0 if jnp.ndim(x) else 1].append(np.dtype(x.dtype))
-    best: np.dtype[Any] | None = None
+    best: DType | None = None
     for rank in ranks:
         for dtype in rank[:1]:
             here = _joined(rank) if len(rank) > 1 else dtype
@@ -54,7 +57,11 @@ def result_dtype(*operands: Any) -> np.dtype[Any]:
     return jax.dtypes.canonicalize_dtype(best)
 
 
-def promoted(*operands: Any, floating: bool = False) -> tuple[Any, ...]:
+@overload
+def promoted(*operands: Number, floating: bool = ...) -> tuple[jax.Array, ...]: ...
+@overload
+def promoted(*operands: Number | None, floating: bool = ...) -> tuple[Any, ...]: ...
+def promoted(*operands: Number | None, floating: bool = False) -> tuple[jax.Array | None, ...]:
     """Operands as arrays of one dtype, that of torch's result; `floating`: integers become floats.
 
     `None` stays `None`.
@@ -70,7 +77,7 @@ def floating(x: jax.Array) -> jax.Array:
     return x if category(x.dtype) >= 2 else x.astype(default_float())
 
 
-def _of_number(x: Any) -> np.dtype[Any]:
+def _of_number(x: Operand) -> DType:
     if isinstance(x, bool):
         return np.dtype(np.bool_)
     if isinstance(x, int):
@@ -85,21 +92,21 @@ def _of_number(x: Any) -> np.dtype[Any]:
     ]
 
 
-def _joined(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
+def _joined(dtypes: list[DType]) -> DType:
     joined = torch_dtype(dtypes[0])
     for dtype in dtypes[1:]:
         joined = torch.promote_types(joined, torch_dtype(dtype))
     return exact_dtype(joined)
 
 
-def _complex_of(before: np.dtype[Any], now: np.dtype[Any]) -> np.dtype[Any]:
+def _complex_of(before: DType, now: DType) -> DType:
     """A lower rank brings its category; a complex number beside floats keeps their precision."""
     if category(now) == 3 and category(before) == 2:
         return _complex(before)
     return now
 
 
-def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _complex(dtype: DType) -> DType:
     return np.dtype(np.complex128 if dtype == np.float64 else np.complex64)
 
 

@@ -19,19 +19,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch._ops import OpOverload, OpOverloadPacket
 
 from tanjax._errors import NoRuleError, RegistrationError, message
 
-Op = Any  # OpOverload or OpOverloadPacket
+from ._typing import Function, Op
+
+T = TypeVar("T")
 
 
 class Entry(NamedTuple):
     """What an operation is on payloads of some types."""
 
-    function: Callable[..., Any]
+    function: Function
     static: frozenset[str] = frozenset()  # names of numbers to be known while tracing
     eager: bool = False  # the shapes of its results depend on values: never compiled
     layout: bool = False  # told, as `contiguous`, how torch has its first tensor in memory
@@ -42,8 +44,8 @@ STRUCTURED: dict[Op, dict[tuple[type, ...], Entry]] = {}
 
 
 def implements(
-    *what: Any, static: tuple[str, ...] = (), eager: bool = False, layout: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    *what: Op | type, static: tuple[str, ...] = (), eager: bool = False, layout: bool = False
+) -> Callable[[Function], Function]:
     """Say what an operation of torch is on payloads.
 
     **Arguments:** `what`: operations (`torch.ops.aten.mm`, all its overloads, or one of them,
@@ -69,7 +71,7 @@ def implements(
             )
         )
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         entry = Entry(function, frozenset(static), eager, layout)
         for op in ops:
             _check(op, types)
@@ -117,14 +119,14 @@ def _forget() -> None:
         clear()
 
 
-def remembered(function: Callable[..., Any]) -> Any:
+def remembered(function: Callable[..., T]) -> Callable[..., T]:
     """`functools.cache` that a new entry empties."""
     cached = functools.cache(function)
     _CACHES.append(cached.cache_clear)
     return cached
 
 
-def no_rule(op: Any, types: tuple[type, ...] = ()) -> NoRuleError:
+def no_rule(op: object, types: tuple[type, ...] = ()) -> NoRuleError:
     """The error for an operation without entry, with the nearest that have one."""
     import difflib
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch._ops import OpOverload
 from torch.fx.node import Node, map_arg
+
+from ._typing import Function
+
+Known: TypeAlias = torch.Tensor | int | None  # `None` for a token
 
 
 class Result(NamedTuple):
@@ -44,7 +48,7 @@ class Results:
         self._made = [(r.base, tuple(map(_taken, r.views))) for r in unlike]
         self._where = [unlike.index(r) if isinstance(r, Result) else None for r in self._of]
 
-    def given(self, known: dict[Node, Any]) -> list[Any]:
+    def given(self, known: dict[Node, Known]) -> list[Known]:
         """All results, from the values of arguments, computed nodes and sizes."""
         made = []
         for base, views in self._made:
@@ -55,9 +59,9 @@ class Results:
         return [r if i is None else made[i] for r, i in zip(self._of, self._where, strict=True)]
 
 
-def _taken(view: Node) -> Callable[[Any, dict[Node, Any]], Any]:
+def _taken(view: Node) -> Callable[[torch.Tensor, dict[Node, Known]], torch.Tensor]:
     """How a view is taken of its base, given the sizes that are known."""
-    target: Any = view.target
+    target: Function = view.target
     rest, kwargs = view.args[1:], view.kwargs
     if view.all_input_nodes[1:]:
         return lambda x, known: target(x, *map_arg(rest, known.get), **map_arg(kwargs, known.get))
@@ -72,7 +76,7 @@ def _chain(node: Node) -> Result:
     return Result(node, tuple(views))
 
 
-def _is_view(node: Any) -> bool:
+def _is_view(node: Node) -> bool:
     if node.op != "call_function" or not isinstance(node.args[0], Node):
         return False
     if node.target is operator.getitem:

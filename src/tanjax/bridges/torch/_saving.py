@@ -6,19 +6,25 @@ A file then holds nothing but what `torch.load(..., weights_only=True)` reads, a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import torch
 
 from tanjax._errors import message
+from tanjax._typing import AnyArray
 from tanjax.arrays import Unitful, registered_array_types
 from tanjax.units import Unit, unit
 
 from ._plain import TensorError, copied, plain
 
+# A field of an array that is none: a number, a text, a unit, or several.
+Part: TypeAlias = Any
+# What a file holds: tensors, numbers and texts, tuples and dicts of them.
+Saved: TypeAlias = Any
 
-def saved(x: Any) -> Any:
+
+def saved(x: AnyArray | Part) -> Saved:
     """An array as plain tensors, numbers and names."""
     if isinstance(x, jax.Array):
         return plain(x)
@@ -32,7 +38,7 @@ def saved(x: Any) -> Any:
     return {"type": type(x).__name__, "fields": fields}
 
 
-def loaded(x: Any) -> Any:
+def loaded(x: Saved) -> AnyArray | Part:
     """The array again.
 
     **Raises:** `TensorError` for a type that is not registered.

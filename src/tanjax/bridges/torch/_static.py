@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
 
 import jax
 import torch
+from jax.tree_util import PyTreeDef
 
 from tanjax.arrays import is_structured
 
+from ._typing import Args, Argument, Kwargs
 
-def frozen(a: Any) -> Any:
+
+def frozen(a: Argument) -> Hashable:
     """An argument as a key that can be hashed."""
     if isinstance(a, (list, tuple)):
         return tuple([frozen(x) for x in a])
@@ -20,7 +22,7 @@ def frozen(a: Any) -> Any:
     return None if isinstance(a, torch.Generator) else a
 
 
-def thawed(a: Any) -> Any:
+def thawed(a: Hashable) -> Argument:
     """The argument of a key."""
     if isinstance(a, tuple):
         typed = len(a) == 2 and isinstance(a[0], type)
@@ -31,7 +33,7 @@ def thawed(a: Any) -> Any:
 class Arguments:
     """The arguments of a call as a key: its tree, and the leaves that are no operands."""
 
-    def __init__(self, leaves: Any, tree: Any) -> None:
+    def __init__(self, leaves: list[object], tree: PyTreeDef) -> None:
         self.leaves, self.tree = leaves, tree
         self.key = tuple([_hashable(x) for x in leaves]), tree
 
@@ -41,7 +43,7 @@ class Arguments:
     def __eq__(self, other: object) -> bool:
         return type(other) is Arguments and self.key == other.key
 
-    def fill(self, payloads: Any) -> Any:
+    def fill(self, payloads: Iterable[Argument]) -> tuple[Args, Kwargs]:
         """The arguments, with payloads where tensors were."""
         rest = iter(payloads)
         return jax.tree.unflatten(self.tree, [next(rest) if x is HOLE else x for x in self.leaves])
@@ -50,13 +52,15 @@ class Arguments:
 HOLE = object()
 
 
-def _hashable(x: Any) -> Any:
+def _hashable(x: object) -> Hashable:
     if isinstance(x, slice):  # cannot be hashed before Python 3.12
         return slice, _hashable(x.start), _hashable(x.stop), _hashable(x.step)
     return (type(x), x) if isinstance(x, (bool, int, float, complex)) else x
 
 
-def cut(args: Any, kwargs: Any, is_operand: Callable[[Any], bool]) -> tuple[Arguments, list[Any]]:
+def cut(
+    args: Args, kwargs: Kwargs, is_operand: Callable[[object], bool]
+) -> tuple[Arguments, list[Argument]]:
     """The operands of a call, and the rest of its arguments."""
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     operands = [x for x in leaves if is_operand(x)]

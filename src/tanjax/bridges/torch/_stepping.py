@@ -12,15 +12,14 @@ does in optax, and halves the matrix where it is no parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
+from jax.tree_util import PyTreeDef
 from torch._ops import OpOverload
 
 from tanjax._errors import UnitError, describe, message
+from tanjax._typing import Shape
 from tanjax.arrays import (
     convert,
     densified,
@@ -35,13 +34,14 @@ from ._lift import payload_of
 from ._plain import TensorError
 from ._structural import Structural, by_field, is_by_field
 from ._tensor import Tensor
+from ._typing import Args, Function, Kwargs, Outcome, Payload
 
 _COORDINATES = (torch.ops.aten.copy, torch.ops.aten.zero)
 
 
 def stepped(
-    functional: OpOverload, call: Callable[..., Any], target: Any, args: Any, kwargs: Any
-) -> Any:
+    functional: OpOverload, call: Function, target: torch.Tensor, args: Args, kwargs: Kwargs
+) -> Outcome:
     """What an operation leaves in a tensor, where some of its operands are structured.
 
     **Raises:** `CotangentError`, `UnitError`, `TensorError` for what does not fit.
@@ -63,11 +63,11 @@ def _is_parameter(target: torch.Tensor) -> bool:
     return target.requires_grad and target.is_leaf
 
 
-def _is_number(a: Any) -> bool:
+def _is_number(a: object) -> bool:
     return isinstance(a, (int, float)) or (isinstance(a, jax.Array) and not a.ndim)
 
 
-def _zero(held: Any, inner: Any) -> Any:
+def _zero(held: Payload, inner: Payload) -> Payload:
     step = inner if type(inner) is Structural else Structural.of(inner)
     zero = Structural([jnp.zeros_like(x) for x in step.leaves], step.model, step.unit, step.at)
     if type(held) is Structural:
@@ -76,7 +76,7 @@ def _zero(held: Any, inner: Any) -> Any:
     return unitful(value, held.label) if is_quantity(held) else value
 
 
-def _fitted(op: OpOverload, held: Any, out: Any) -> Any:
+def _fitted(op: OpOverload, held: Payload | None, out: Outcome) -> Outcome:
     """A result in the type and the unit of what it is written into."""
     if isinstance(out, (list, tuple)) or held is None:
         return out
@@ -108,5 +108,5 @@ def _fitted(op: OpOverload, held: Any, out: Any) -> Any:
     return jax.tree.map(lambda h, x: jnp.asarray(x, h.dtype), held, out)
 
 
-def _layout(x: Any) -> Any:
+def _layout(x: Payload) -> tuple[PyTreeDef, list[Shape]]:
     return jax.tree.structure(x), [jnp.shape(leaf) for leaf in jax.tree.leaves(x)]

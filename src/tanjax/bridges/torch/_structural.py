@@ -17,15 +17,18 @@ point (weight decay) is a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.tree_util import PyTreeDef
+from jaxtyping import PyTree
 from torch._ops import OpOverload
 
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
+from tanjax._typing import AnyArray, DType, Natural
 from tanjax.arrays import (
     convert,
     is_inexact,
@@ -40,17 +43,20 @@ from tanjax.arrays import (
 from tanjax.units import Unit, one
 
 from ._calls import call_of
+from ._typing import Args, Argument, Kwargs, Payload
 
 aten = torch.ops.aten
+# A field of an array; `ShapeDtypeStruct` and the like while JAX looks at trees.
+Leaf: TypeAlias = AnyArray
 
 
 class Model(NamedTuple):
     """The tree of an array, and the shapes of its leaves that have no tangents."""
 
-    tree: Any
+    tree: PyTreeDef
     fixed: tuple[tuple[int, ...] | None, ...]
 
-    def join(self, leaves: Sequence[Any]) -> Any:
+    def join(self, leaves: Sequence[Leaf]) -> PyTree:
         """The array with these leaves, and with JAX's zero of integers elsewhere."""
         rest = iter(leaves)
         full = [next(rest) if s is None else np.zeros(s, jax.dtypes.float0) for s in self.fixed]
@@ -64,13 +70,13 @@ class Structural:
     __slots__ = ("at", "leaves", "model", "unit")
 
     def __init__(
-        self, leaves: Sequence[Any], model: Model, unit: Unit = one, at: Any = None
+        self, leaves: Sequence[Leaf], model: Model, unit: Unit = one, at: Payload | None = None
     ) -> None:
         self.leaves, self.model, self.unit = list(leaves), model, unit
         self.at = at  # the point, where it is known: no part of the pytree
 
     @classmethod
-    def of(cls, tree: Any, unit: Unit = one, at: Any = None) -> Structural:
+    def of(cls, tree: PyTree, unit: Unit = one, at: Payload | None = None) -> Structural:
         """The fields of an array as coordinates."""
         leaves, treedef = jax.tree.flatten(tree)
         fixed = tuple([None if is_inexact(leaf) else np.shape(leaf) for leaf in leaves])
@@ -78,12 +84,12 @@ class Structural:
         return cls(moving, Model(treedef, fixed), unit, at)
 
     @property
-    def tree(self) -> Any:
+    def tree(self) -> PyTree:
         """The (co)tangent as JAX has it: an instance of the primal's class."""
         return self.model.join(self.leaves)
 
     @property
-    def public(self) -> Any:
+    def public(self) -> PyTree:
         """The same with its unit."""
         return self.tree if self.unit.is_one else unitful(self.tree, self.unit)
 
@@ -92,7 +98,7 @@ class Structural:
         return shape_of(self.tree)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(*self.leaves) if self.leaves else np.dtype(np.float32)
 
     def in_unit(self, unit: Unit) -> Structural:
@@ -100,18 +106,18 @@ class Structural:
         leaves = [convert(leaf, self.unit, unit) for leaf in self.leaves]
         return Structural(leaves, self.model, unit, self.at)
 
-    def tree_flatten(self) -> tuple[list[Any], Any]:
+    def tree_flatten(self) -> tuple[list[Leaf], tuple[Model, Unit]]:
         return self.leaves, (self.model, self.unit)
 
     @classmethod
-    def tree_unflatten(cls, static: Any, leaves: Any) -> Structural:
+    def tree_unflatten(cls, static: tuple[Model, Unit], leaves: Sequence[Leaf]) -> Structural:
         return cls(leaves, *static)
 
     def __repr__(self) -> str:
         return repr(self.public)
 
 
-def moved(point: Any, leaves: Sequence[Any]) -> Any:
+def moved(point: PyTree, leaves: Sequence[Leaf]) -> PyTree:
     """The array at other coordinates, with its integers as they are."""
     flat, treedef = jax.tree.flatten(point)
     rest = iter(leaves)
@@ -128,7 +134,7 @@ _LIKE = (aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like)
 _OVER_ALL = (aten.linalg_vector_norm, aten.norm, aten.sum, aten.max, aten.min)
 
 
-def as_matrices(op: OpOverload, args: Any, kwargs: Any) -> list[Any] | None:
+def as_matrices(op: OpOverload, args: Args, kwargs: Kwargs) -> list[Argument] | None:
     """The operands of one of torch's derivative formulas, with its gradient as a matrix.
 
     Torch's own formulas know no coordinates. Where one of them computes with a gradient, and it is
@@ -145,12 +151,12 @@ def as_matrices(op: OpOverload, args: Any, kwargs: Any) -> list[Any] | None:
     return [_matrix(a) if type(a) is Structural else a for a in args]
 
 
-def _matrix(step: Structural) -> Any:
+def _matrix(step: Structural) -> Natural:
     natural = pullback_of_restructure(step.at)(step.tree)
     return natural if step.unit.is_one else unitful(natural, step.unit)
 
 
-def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
+def structural_call(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
     """An operation of which an operand is a `Structural`.
 
     **Raises:** `CotangentError` for one that coordinates do not have.
@@ -178,7 +184,7 @@ def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
     )
 
 
-def _in_coordinates(args: Any) -> Any:
+def _in_coordinates(args: Args) -> Args:
     """Two gradients to be added, of which one is a matrix: it is pulled back where the other is."""
     steps = [a for a in args[:2] if type(a) is Structural and a.at is not None]
     dense = [a for a in args[:2] if isinstance(stored_of(a), jax.Array) and a.shape]
@@ -190,16 +196,16 @@ def _in_coordinates(args: Any) -> Any:
     return [step, pulled if unit is step.unit else pulled.in_unit(step.unit), *args[2:]]
 
 
-def _is_over_all(args: Any, kwargs: Any) -> bool:
+def _is_over_all(args: Args, kwargs: Kwargs) -> bool:
     return not any(isinstance(a, (list, tuple)) and a for a in (*args[1:], *kwargs.values()))
 
 
-def _name(args: Any) -> str:
+def _name(args: Args) -> str:
     kinds = [type(a.tree).__name__ for a in args if type(a) is Structural]
     return kinds[0] if kinds else "a structured tensor"
 
 
-def by_field(op: OpOverload, args: Any, kwargs: Any) -> Any:
+def by_field(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
     """An operation field by field; a point or a step, as its first operand is.
 
     **Raises:** `CotangentError` for operands of different structure; `UnitError` for units.
@@ -226,13 +232,13 @@ def by_field(op: OpOverload, args: Any, kwargs: Any) -> Any:
     return moved(first, done)
 
 
-def _leaf(a: Any, i: int) -> Any:
+def _leaf(a: Argument, i: int) -> Argument:
     if type(a) is Structural:
         return a.leaves[i]
     return Structural.of(stored_of(a)).leaves[i] if is_structured(a) else a
 
 
-def _common_unit(op: OpOverload, operands: list[Any]) -> Unit:
+def _common_unit(op: OpOverload, operands: list[Payload]) -> Unit:
     units = [a.unit if type(a) is Structural else getattr(a, "label", one) for a in operands]
     first = units[0]
     if all(u.is_one for u in units) or (
@@ -257,7 +263,7 @@ def _check_alike(op: OpOverload, a: Structural, b: Structural) -> None:
         raise _not_alike(op, a, b.tree)
 
 
-def _not_alike(op: OpOverload, a: Structural, b: Any) -> CotangentError:
+def _not_alike(op: OpOverload, a: Structural, b: PyTree) -> CotangentError:
     return CotangentError(
         message(
             f"{op}: in stored coordinates only arrays of one structure meet.",

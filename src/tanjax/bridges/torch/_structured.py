@@ -11,8 +11,7 @@ diagonal above the main one is nobody's structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 from torch._ops import OpOverload
@@ -27,10 +26,11 @@ from ._kernels import Kernel
 from ._operations import OPERATIONS
 from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
 from ._structural import Structural, as_matrices, structural_call
+from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload
 
 
 @remembered
-def structured_call_of(op: OpOverload) -> Callable[..., Any]:
+def structured_call_of(op: OpOverload) -> Function:
     """The operation on arrays of which some are structured.
 
     **Raises:** `NoRuleError`, also where two entries are equally near; `UnitError` where units do
@@ -40,7 +40,7 @@ def structured_call_of(op: OpOverload) -> Callable[..., Any]:
     nearest: dict[tuple[type, ...], Kernel | None] = {}
     operation = OPERATIONS.get(op) or OPERATIONS.get(op.overloadpacket)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Argument, **kwargs: Argument) -> Outcome:
         arrays = list(_arrays((*args, *kwargs.values())))
         types = tuple([type(a) if is_structured(a) else Dense for a in arrays])
         if any(type(a) is Structural for a in arrays):
@@ -66,7 +66,7 @@ def structured_call_of(op: OpOverload) -> Callable[..., Any]:
     return call
 
 
-def _arrays(args: Any) -> Any:
+def _arrays(args: Args) -> Iterator[Payload]:
     for a in args:
         if isinstance(a, (list, tuple)):
             yield from _arrays(a)
@@ -74,7 +74,9 @@ def _arrays(args: Any) -> Any:
             yield a
 
 
-def _nearest(op: OpOverload, kernels: dict[Any, Kernel], types: tuple[type, ...]) -> Kernel | None:
+def _nearest(
+    op: OpOverload, kernels: dict[tuple[type, ...], Kernel], types: tuple[type, ...]
+) -> Kernel | None:
     """The entry for some types, or the one for classes of theirs that is nearer than all others."""
     if types in kernels or not kernels:
         return kernels.get(types)
@@ -95,7 +97,7 @@ def _is_below(types: tuple[type, ...], known: tuple[type, ...]) -> bool:
     return len(types) == len(known) and all(map(issubclass, types, known))
 
 
-def _with_units(op: OpOverload, args: Any, kwargs: Any) -> Any:
+def _with_units(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     """By the dense entry, interpreted for units."""
     entry: Entry | None = dense_entry(op) or decomposed(op)
     if entry is None:
@@ -103,7 +105,7 @@ def _with_units(op: OpOverload, args: Any, kwargs: Any) -> Any:
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     moving = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array) or is_structured(x)]
 
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: Payload) -> Outcome:
         full = list(leaves)
         for i, x in zip(moving, arrays, strict=True):
             full[i] = x
@@ -123,7 +125,7 @@ def _with_units(op: OpOverload, args: Any, kwargs: Any) -> Any:
         ) from error
 
 
-def _dense(op: OpOverload, a: Any) -> Any:
+def _dense(op: OpOverload, a: Argument) -> Argument:
     if isinstance(a, (list, tuple)):
         return [_dense(op, x) for x in a]
     if not is_structured(a):

@@ -13,30 +13,39 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import jax
 import numpy as np
 import torch
+from jaxtyping import PyTree
+from numpy.typing import DTypeLike
+from torch._ops import OpOverload
 
 from tanjax._errors import message
+from tanjax._typing import AnyArray, Arraylike, Shape
 from tanjax.arrays import densified, is_quantity, is_structured, shape as shape_of
 
 from ._dtypes import torch_dtype
 from ._plain import TensorError, array_of, copied, on_the_host, plain
 from ._printing import printed
+from ._typing import Args, Argument, Dispatch, Function, Kwargs, Numbers, Outcome, Payload, Types
 from ._views import Geometry, Place, Root, memory_of, strided
 
-SERVING: list[Callable[..., Any]] = []
+SERVING: list[Dispatch] = []
+
+# Sizes, strides, offset and dtype of a view.
+Where: TypeAlias = tuple[Shape, Shape, int, torch.dtype] | None
+Parts: TypeAlias = tuple[Root, Where, bool, dict[str, object]]
 
 
-def serve_by(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+def serve_by(dispatch: Dispatch) -> Dispatch:
     """Let a function answer operations on tensors of ours: `(op, types, args, kwargs)`."""
     SERVING[:] = [dispatch]
     return dispatch
 
 
-TRACING: dict[str, Callable[..., Any]] = {}  # what torch traces in our place: `_traced`
+TRACING: dict[str, Callable[..., torch.Tensor]] = {}  # what torch traces in our place: `_traced`
 
 
 class Tensor(torch.Tensor):
@@ -49,23 +58,25 @@ class Tensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls: Any, x: Any, requires_grad: bool = False) -> Any:
+    def __new__(cls: type[Tensor], x: Arraylike, requires_grad: bool = False) -> Tensor:
         return tensor(array_of(x)).requires_grad_(requires_grad)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: OpOverload, types: Types, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Outcome:
         return SERVING[0](func, types, args, kwargs or {})
 
     @property
-    def payload(self) -> Any:
+    def payload(self) -> Payload:
         """The array that this tensor holds now."""
         return self._place.read()
 
     @property
-    def data(self) -> Any:
+    def data(self) -> torch.Tensor:
         """The same memory without autograd; assigned, this tensor has the memory of the other."""
         return _DATA.__get__(self)
 
@@ -76,7 +87,7 @@ class Tensor(torch.Tensor):
         self._place = mine._place
 
     @property
-    def grad(self) -> Any:
+    def grad(self) -> torch.Tensor | None:
         """The gradient that backward passes have left; assigned, a plain one is lifted."""
         return _GRAD.__get__(self)
 
@@ -89,7 +100,7 @@ class Tensor(torch.Tensor):
     def grad(self) -> None:
         _GRAD.__delete__(self)
 
-    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> Numbers:
         """The numbers for NumPy, in the same memory where JAX has it; they cannot be written.
 
         **Raises:** `RuntimeError` for a tensor that requires a gradient, without `force`.
@@ -98,21 +109,23 @@ class Tensor(torch.Tensor):
             self._refuse_grad("numpy()")
         return on_the_host(self._dense())
 
-    def tolist(self) -> Any:
+    def tolist(self) -> PyTree:
         """The numbers as nested lists of Python."""
         return plain(self._dense(), copy=False).tolist()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Numbers:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    def __array_wrap__(
+        self, array: Numbers, context: object = None, return_scalar: bool = False
+    ) -> Tensor:
         return tensor(array_of(array))
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(self, **kwargs: object) -> object:
         self._refuse_grad("__dlpack__()")
         return self._dense().__dlpack__(**kwargs)
 
-    def __dlpack_device__(self) -> Any:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return self._dense().__dlpack_device__()
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
@@ -125,7 +138,7 @@ class Tensor(torch.Tensor):
             return self.item().__format__(spec)
         return object.__format__(self, spec)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
@@ -138,7 +151,7 @@ class Tensor(torch.Tensor):
             made.grad = copy.deepcopy(self.grad, memo)
         return made
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[Function, Parts]:
         torch.utils.hooks.warn_if_has_hooks(self)
         return restored, self._parts()
 
@@ -147,7 +160,9 @@ class Tensor(torch.Tensor):
         return ["_numbers"], None
 
     @staticmethod
-    def __tensor_unflatten__(parts: Any, context: None, size: Any, stride: Any) -> Tensor:
+    def __tensor_unflatten__(
+        parts: dict[str, torch.Tensor], context: None, size: Shape, stride: Shape
+    ) -> Tensor:
         return TRACING["made_of"](parts["_numbers"], size, stride)
 
     @property
@@ -155,27 +170,27 @@ class Tensor(torch.Tensor):
         """The plain tensor that torch traces in our place."""
         return TRACING["numbers_of"](self)
 
-    def data_ptr(self) -> int:
+    def data_ptr(self) -> NoReturn:
         """Refused: the numbers are an array of JAX, whose address says nothing to torch."""
         raise self._without_storage("data_ptr()")
 
-    def storage(self) -> Any:
+    def storage(self) -> NoReturn:
         """Refused: see `data_ptr`; `untyped_storage()` has a size, and no numbers to read."""
         raise self._without_storage("storage()")
 
-    def apply_(self, function: Any) -> Any:
+    def apply_(self, function: object) -> NoReturn:
         """Refused: it walks through the memory, which torch does not have."""
         raise self._without_storage("apply_()")
 
-    def share_memory_(self) -> Any:
+    def share_memory_(self) -> NoReturn:
         """Refused: an array of JAX lives in one process."""
         raise self._without_storage("share_memory_()")
 
-    def pin_memory(self, *args: Any, **kwargs: Any) -> Any:
+    def pin_memory(self, *args: object, **kwargs: object) -> NoReturn:
         """Refused: JAX places its arrays itself."""
         raise self._without_storage("pin_memory()")
 
-    def is_pinned(self, *args: Any, **kwargs: Any) -> bool:
+    def is_pinned(self, *args: object, **kwargs: object) -> bool:
         """Whether the memory is pinned for a GPU: no."""
         return False
 
@@ -183,7 +198,7 @@ class Tensor(torch.Tensor):
         """Whether other processes share the memory: no."""
         return False
 
-    def _parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> Parts:
         """What makes an equal tensor: its memory and where it lies there, what else it carries."""
         place = self._place
         carried = {n: a for n, a in self.__dict__.items() if n not in _OWN}
@@ -193,7 +208,7 @@ class Tensor(torch.Tensor):
             return place.root, tuple(geometry_of(self)), self.requires_grad, carried
         return Root(place.read()), None, self.requires_grad, carried
 
-    def _dense(self) -> Any:
+    def _dense(self) -> AnyArray:
         payload = self.payload
         if is_quantity(payload):
             payload = payload.plain("torch")  # `UnitError` unless it is a pure number
@@ -224,11 +239,13 @@ class StructuredTensor(Tensor):
     """
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, func: Function, types: Types, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Outcome:
         return _FUNCTIONS[0](func, types, args, kwargs or {})
 
     @property
-    def payload(self) -> Any:
+    def payload(self) -> Payload:
         """The array that this tensor holds now; of a gradient, the one that `jax.grad` gives."""
         payload = self._place.read()
         return getattr(payload, "public", payload)
@@ -242,10 +259,10 @@ class InnerTensor(StructuredTensor):
     """A structured tensor that `torch.func` made on its way: for it, no tree but one tensor."""
 
 
-_FUNCTIONS: list[Callable[..., Any]] = []
+_FUNCTIONS: list[Dispatch] = []
 
 
-def serve_functions(function: Callable[..., Any]) -> Callable[..., Any]:
+def serve_functions(function: Dispatch) -> Dispatch:
     """Let a function answer torch's functions for structured tensors."""
     _FUNCTIONS[:] = [function]
     return function
@@ -254,7 +271,7 @@ def serve_functions(function: Callable[..., Any]) -> Callable[..., Any]:
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _called(f: Any, cls: type, a: Any, b: Any) -> Any:
+def _called(f: Function, cls: type, a: Argument, b: Argument) -> Outcome:
     """A function of torch on a structured tensor and anything; modes are asked first, as ever."""
     if torch._C._len_torch_function_stack():
         return torch.overrides.handle_torch_function(f, (a, b), a, b)
@@ -285,7 +302,7 @@ _GRAD: Any = torch.Tensor.grad
 _make = torch.Tensor._make_wrapper_subclass
 
 
-def tensor(payload: Any, inner: bool = False) -> Tensor:
+def tensor(payload: Payload, inner: bool = False) -> Tensor:
     """A tensor with a memory of its own; `inner`: for `torch.func`, which looks into others."""
     return _over(Root(payload), inner)
 
@@ -300,7 +317,7 @@ def _over(memory: Root, inner: bool = False) -> Tensor:
     return made
 
 
-def _class(payload: Any, inner: bool = False) -> type[Tensor]:
+def _class(payload: Payload, inner: bool = False) -> type[Tensor]:
     if is_quantity(payload) and not is_structured(payload.stored):
         return QuantityTensor
     return InnerTensor if inner else StructuredTensor
@@ -314,7 +331,7 @@ def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
     return made
 
 
-def restored(memory: Root, where: Any, requires_grad: bool, carried: dict[str, Any]) -> Tensor:
+def restored(memory: Root, where: Where, requires_grad: bool, carried: dict[str, object]) -> Tensor:
     """A tensor from its `_parts`: for pickle and copies."""
     if where is None:
         made = _over(memory)
@@ -330,7 +347,7 @@ def geometry_of(t: Tensor) -> Geometry:
     return Geometry(tuple(t.shape), t.stride(), t.storage_offset(), t.dtype)
 
 
-def wrapped(out: Any) -> Any:
+def wrapped(out: Outcome) -> Outcome:
     """Payloads among results as tensors."""
     if isinstance(out, jax.Array):
         return tensor(out)
@@ -340,7 +357,7 @@ def wrapped(out: Any) -> Any:
     return tensor(out) if is_structured(out) or hasattr(out, "public") else out
 
 
-def unwrapped(out: Any) -> Any:
+def unwrapped(out: Outcome) -> Outcome:
     """Tensors among results as their payloads."""
     if isinstance(out, Tensor):
         return out._place.read()

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any
 
 import jax
 import torch
+from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from tanjax._errors import NoRuleError, message
+from tanjax._typing import Shape
 
 from ._dtypes import exact_dtype, jax_dtype
 from ._plain import copied, is_tensor, plain, shared
 from ._tensor import SERVING, TRACING, Tensor, placed, serve_by, tensor
+from ._typing import Args, Argument, Kwargs, Outcome, Types
 from ._views import Geometry, strided
 
 
-def traced(numbers: torch.Tensor, size: Any = None, stride: Any = None) -> Tensor:
+def traced(numbers: torch.Tensor, size: Shape | None = None, stride: Shape | None = None) -> Tensor:
     """A tensor that stands for one of ours while torch traces; operations go to `numbers`."""
     made = torch.Tensor._make_wrapper_subclass(
         Tensor,
@@ -46,7 +48,7 @@ def _serve() -> None:
     """From the first trace on, look whether a tensor stands for one: until then nobody pays."""
     usual = SERVING[0]
 
-    def dispatch(op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def dispatch(op: OpOverload, types: Types, args: Args, kwargs: Kwargs) -> Outcome:
         if any(map(_is_traced, args)) or any(map(_is_traced, kwargs.values())):
             return _through(op, args, kwargs)
         return usual(op, types, args, kwargs)
@@ -54,13 +56,13 @@ def _serve() -> None:
     serve_by(dispatch)
 
 
-def _is_traced(a: Any) -> bool:
+def _is_traced(a: Argument) -> bool:
     if isinstance(a, (list, tuple)):
         return any(map(_is_traced, a))
     return isinstance(a, Tensor) and "_inner" in a.__dict__
 
 
-def _through(op: Any, args: Any, kwargs: Any) -> Any:
+def _through(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     numbers = pytree.tree_map_only(Tensor, numbers_of, (args, kwargs), is_leaf=is_tensor)
     out = op(*numbers[0], **numbers[1])
     return return_and_correct_aliasing(
@@ -95,7 +97,7 @@ def numbers_of(t: Tensor) -> torch.Tensor:
 _OWNERS: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
 
-def made_of(numbers: torch.Tensor, size: Any, stride: Any) -> Tensor:
+def made_of(numbers: torch.Tensor, size: Shape, stride: Shape) -> Tensor:
     """A tensor of ours of what torch gives: of a fake one while it traces, else of its numbers."""
     if type(numbers) is not torch.Tensor:  # fake, functional or a proxy
         return traced(numbers, size, stride)

@@ -18,13 +18,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import NoReturn, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 import torch
 from jax import lax
+from jaxtyping import PyTree
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -39,14 +41,18 @@ from ._keys import random_key
 from ._lift import quietly
 from ._plain import copied, is_tensor
 from ._tensor import StructuredTensor, Tensor, tensor
+from ._typing import Args, Argument, Change, Function, Kwargs, Outcome, Payload, Payloads, Types
 from ._views import Place, Root, View
 from ._writing import written_by
 
 aten = torch.ops.aten
+T = TypeVar("T")
+Leaves = tuple[jax.Array, jax.Array]
+AnyOp: TypeAlias = OpOverload | HigherOrderOperator
 
 
 @contextlib.contextmanager
-def purely(key: Any = None) -> Iterator[None]:
+def purely(key: jax.Array | None = None) -> Iterator[None]:
     """While it is active, operations on tensors are read as a function that JAX differentiates."""
     with contextlib.ExitStack() as stack:
         if key is not None:
@@ -56,12 +62,12 @@ def purely(key: Any = None) -> Iterator[None]:
         yield
 
 
-def as_tensors(tree: Any) -> Any:
+def as_tensors(tree: PyTree) -> PyTree:
     """Arrays in a tree of torch as new tensors; tensors as new ones over the same array."""
     return pytree.tree_map(_as_tensor, tree, is_leaf=is_tensor)
 
 
-def _as_tensor(x: Any) -> Any:
+def _as_tensor(x: Argument) -> Argument:
     if isinstance(x, Tensor):
         return tensor(x.payload)
     if isinstance(x, torch.Tensor):
@@ -73,7 +79,7 @@ def _as_tensor(x: Any) -> Any:
     return tensor(x) if isinstance(x, jax.Array) or is_structured(x) else x
 
 
-def as_arrays(tree: Any) -> Any:
+def as_arrays(tree: PyTree) -> PyTree:
     """Tensors in a tree of torch as their payloads."""
     return pytree.tree_map_only(
         torch.Tensor,
@@ -83,7 +89,7 @@ def as_arrays(tree: Any) -> Any:
     )
 
 
-def without_gradient(payload: Any) -> Any:
+def without_gradient(payload: T) -> T:
     """The same numbers, constant for JAX."""
     return jax.tree.map(lax.stop_gradient, payload)
 
@@ -97,27 +103,27 @@ def _alias(place: Place) -> View:
 
 
 @registry.custom_jvp
-def _over(old: Any, new: Any) -> Any:
+def _over(old: jax.Array, new: jax.Array) -> jax.Array:
     return new
 
 
 @_over.defjvp
-def _over_jvp(primals: Any, tangents: Any) -> Any:
+def _over_jvp(primals: Leaves, tangents: Leaves) -> tuple[jax.Array, jax.Array]:
     return _over(*primals), tangents[0]  # again: for the next derivative
 
 
-def _written(old: Any, new: Any) -> Any:
+def _written(old: Payload, new: Payload) -> Payload:
     """`new` with the gradient of `old`: a write that torch does not record."""
     return jax.tree.map(_over, old, new)
 
 
-def _refused(name: str, out: Any, inputs: list[Any]) -> Any:
+def _refused(name: str, out: Payload, inputs: list[Payload]) -> Payload:
     @jax.custom_jvp
-    def run(out: Any, inputs: Any) -> Any:
+    def run(out: Payload, inputs: list[Payload]) -> Payload:
         return out
 
     @run.defjvp
-    def run_jvp(primals: Any, tangents: Any) -> Any:
+    def run_jvp(primals: Payloads, tangents: Payloads) -> NoReturn:
         raise NoRuleError(
             message(
                 f"{name} has a backward of its own, which JAX does not see.",
@@ -142,7 +148,9 @@ _DETACHED_IN_PLACE = (torch.Tensor.detach_, torch.detach_, aten.detach_.default,
 class _Detached(TorchFunctionMode):
     """What is detached in the program has no gradient; torch's own detaching is not seen here."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: Types, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Outcome:
         if func in _DETACHED_IN_PLACE and isinstance(args[0], Tensor):
             args[0]._place = _alias(args[0]._place)
             return args[0]
@@ -166,7 +174,9 @@ class _Cut(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, op: AnyOp, types: Types, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Outcome:
         kwargs = kwargs or {}
         if isinstance(op, torch._ops.HigherOrderOperator):
             out = branched(op, as_arrays(args), _run)
@@ -181,12 +191,12 @@ class _Cut(TorchDispatchMode):
             return _without_gradient(op, args, kwargs)
 
 
-def _run(function: Callable[..., Any], args: Any) -> Any:
+def _run(function: Function, args: Args) -> PyTree:
     with purely():
         return as_arrays(function(*as_tensors(args)))
 
 
-def _has_ours(tree: Any) -> bool:
+def _has_ours(tree: PyTree) -> bool:
     return any(isinstance(a, Tensor) for a in pytree.tree_leaves(tree, is_leaf=is_tensor))
 
 
@@ -194,7 +204,7 @@ def _as_ours(t: torch.Tensor) -> torch.Tensor:
     return t if isinstance(t, Tensor) or t.device.type == "meta" else tensor(copied(t))
 
 
-def _made(op: Any, args: Any, kwargs: Any) -> Any:
+def _made(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     """What an operation makes without any tensor of ours."""
     if op._schema.is_mutable:
         raise MutationError(
@@ -212,14 +222,14 @@ def _made(op: Any, args: Any, kwargs: Any) -> Any:
     return as_tensors(call(*args, **kwargs))
 
 
-def _call(op: Any) -> Callable[..., Any] | None:
+def _call(op: OpOverload) -> Function | None:
     try:
         return call_of(op)
     except NoRuleError:
         return None
 
 
-def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
+def _without_gradient(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     targets = [t for t in _written_by(op, args, kwargs) if isinstance(t, Tensor)]
     before = [t.payload for t in targets]
     settle = _settling()
@@ -235,7 +245,7 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
-def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def _written_by(op: OpOverload, args: Args, kwargs: Kwargs) -> Iterator[torch.Tensor]:
     given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
     for name in written_by(op):
         yield from pytree.tree_leaves(given.get(name), is_leaf=is_tensor)
@@ -244,7 +254,7 @@ def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
 _APPLY = torch.autograd.Function.apply.__func__.__code__
 
 
-def _settling() -> Callable[[Any], Any]:
+def _settling() -> Change:
     """What to do to results without gradient: make them constants, or refuse to differentiate."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -8,9 +8,9 @@ are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jax import lax
 from torch._ops import OpOverload
 
 from tanjax._errors import AliasError, message
+from tanjax._typing import DType, Shape
 
 from ._calls import call_of
 from ._dtypes import exact_dtype, jax_dtype
@@ -30,6 +31,7 @@ from ._registry import no_rule
 from ._static import frozen
 from ._structured import structured_call_of
 from ._tensor import Tensor, geometry_of, placed, tensor
+from ._typing import Args, Kwargs, Plan
 from ._views import (
     Geometry,
     Place,
@@ -47,17 +49,19 @@ aten = torch.ops.aten
 _SAME = (aten.detach, aten.alias, aten.lift_fresh, aten.lift)
 _RESHAPING = (aten.view, aten._unsafe_view, aten.unsqueeze, aten.squeeze, aten._reshape_alias)
 _DEEP = 32  # a longer chain of views is one view of the memory itself
-Ways = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
+Get: TypeAlias = Callable[[jax.Array], jax.Array]
+Put: TypeAlias = Callable[[jax.Array, jax.Array], jax.Array]
+Ways: TypeAlias = tuple[Get, Put]
 
 
-def viewing(op: OpOverload) -> Callable[..., Any]:
+def viewing(op: OpOverload) -> Plan:
     """The plan of a view operation."""
     packet = op.overloadpacket
     if packet in _SAME:
         return _same
     names = [a.name for a in op._schema.arguments][1:]
 
-    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor | list[Tensor]:
         base, *rest = args
         if structured or not isinstance(base, Tensor):
             return _read_only(op, base, rest, kwargs, structured)
@@ -74,14 +78,14 @@ def viewing(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-def viewing_in_place(op: OpOverload) -> Callable[..., Any]:
+def viewing_in_place(op: OpOverload) -> Plan:
     """The plan of an operation that makes a tensor a view of itself: `squeeze_`, `t_`."""
     functional = functional_of(op)
     if functional is None:
         raise no_rule(op)
     view = viewing(functional)
 
-    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
         t = args[0]
         if structured or not isinstance(t, Tensor):
             raise AliasError(
@@ -98,13 +102,18 @@ def viewing_in_place(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-def _same(structured: bool, args: Any, kwargs: Any) -> Any:
+def _same(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
     (t,) = args
     return placed(t._place, geometry_of(t), structured)
 
 
 def _several(
-    op: OpOverload, parent: Place, here: Geometry, shapes: Any, given: dict[str, Any], parts: Any
+    op: OpOverload,
+    parent: Place,
+    here: Geometry,
+    shapes: Sequence[Geometry],
+    given: Kwargs,
+    parts: Sequence[jax.Array],
 ) -> list[Tensor]:
     """Several views, whose numbers one call has given."""
     if parent.storage is not None:
@@ -115,9 +124,7 @@ def _several(
     return list(map(placed, views, shapes))
 
 
-def _view(
-    op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: dict[str, Any]
-) -> View:
+def _view(op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: Kwargs) -> View:
     packet, storage = op.overloadpacket, parent.storage
     numbers = _NUMBERS.get(op)
     if numbers is not None:
@@ -134,7 +141,7 @@ def _view(
     return view if view.depth < _DEEP or storage is None else strided(storage, shape)
 
 
-def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: dict[str, Any]) -> Ways:
+def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: Kwargs) -> Ways:
     packet, rank = op.overloadpacket, len(here.size)
     if op in (aten.select.int, aten.slice.Tensor):
         return _window(here, shape, **given)
@@ -175,7 +182,9 @@ def _window(
 
 
 @partial(jax.jit, static_argnames=("axis", "count", "step", "drop"), inline=True)
-def _take(base: jax.Array, start: Any, axis: int, count: int, step: int, drop: bool) -> jax.Array:
+def _take(
+    base: jax.Array, start: int | jax.Array, axis: int, count: int, step: int, drop: bool
+) -> jax.Array:
     part = lax.dynamic_slice_in_dim(base, start, (count - 1) * step + 1 if count else 0, axis)
     part = lax.slice_in_dim(part, 0, None, step, axis)
     return lax.squeeze(part, [axis]) if drop else part
@@ -183,7 +192,13 @@ def _take(base: jax.Array, start: Any, axis: int, count: int, step: int, drop: b
 
 @partial(jax.jit, static_argnames=("axis", "count", "step", "drop"), inline=True)
 def _give(
-    base: jax.Array, part: jax.Array, start: Any, axis: int, count: int, step: int, drop: bool
+    base: jax.Array,
+    part: jax.Array,
+    start: int | jax.Array,
+    axis: int,
+    count: int,
+    step: int,
+    drop: bool,
 ) -> jax.Array:
     part = lax.expand_dims(part, [axis]) if drop else part
     if step > 1 and count:
@@ -217,7 +232,7 @@ def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
 
 
 @partial(jax.jit, static_argnames=("dtype", "size"), inline=True)
-def _cast_bits(x: jax.Array, dtype: Any, size: tuple[int, ...]) -> jax.Array:
+def _cast_bits(x: jax.Array, dtype: DType, size: tuple[int, ...]) -> jax.Array:
     return x.reshape(x.shape or (1,)).view(dtype).reshape(size)
 
 
@@ -246,7 +261,9 @@ _NUMBERS: dict[OpOverload, Callable[[Geometry, Geometry], Ways]] = {
 }
 
 
-def _as_strided(base: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+def _as_strided(
+    base: Tensor, size: Shape, stride: Shape, storage_offset: int | None = None
+) -> Tensor:
     offset = base.storage_offset() if storage_offset is None else storage_offset
     shape = geometry(aten.as_strided.default, geometry_of(base), frozen([size, stride, offset]), ())
     storage = base._place.storage
@@ -265,7 +282,7 @@ def _as_strided(base: Tensor, size: Any, stride: Any, storage_offset: int | None
     return placed(strided(storage, shape), shape)
 
 
-def new_empty_strided(structured: bool, args: Any, kwargs: Any) -> Tensor:
+def new_empty_strided(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
     """A memory with strides: autograd asks for one with those of the base of a view."""
     like, size, stride = args
     dtype = kwargs.get("dtype") or like.dtype
@@ -279,7 +296,9 @@ def _dense(like: Geometry) -> Geometry:
     return Geometry(like.size, row_by_row(like.size), 0, like.dtype)
 
 
-def _read_only(op: OpOverload, base: Any, rest: Any, kwargs: Any, structured: bool) -> Any:
+def _read_only(
+    op: OpOverload, base: torch.Tensor, rest: Args, kwargs: Kwargs, structured: bool
+) -> Tensor | list[Tensor]:
     """A view of a structured array is another array: it cannot be written through."""
     call = structured_call_of(op) if structured else call_of(op)
     given = named_payloads(kwargs)

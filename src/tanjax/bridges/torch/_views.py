@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,13 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
+from torch._ops import OpOverload
 
 from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import AliasError, message
 
 from ._plain import TensorError
-from ._saving import loaded, saved
+from ._saving import Saved, loaded, saved
 from ._static import thawed
+from ._typing import Change, Numbers, Payload
 
 _WRITING = threading.RLock()  # two threads may write two parts of one memory
 
@@ -38,7 +40,7 @@ class Root:
 
     __slots__ = ("_made", "_value", "version")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Payload) -> None:
         self._value, self.version = value, 0
         self._made = get_opaque_trace_state()
 
@@ -53,20 +55,20 @@ class Root:
         """The place whose array, row by row, is what torch calls the storage."""
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[[Saved], Root], tuple[Saved]]:
         return memory_of, (saved(self._value),)
 
-    def __deepcopy__(self, memo: Any) -> Root:
+    def __deepcopy__(self, memo: object) -> Root:
         return Root(self._value)  # arrays never change: no numbers are copied
 
     def is_here(self) -> bool:
         """Whether the memory was made in the trace that runs now."""
         return bool(self._made == get_opaque_trace_state())
 
-    def read(self) -> Any:
+    def read(self) -> Payload:
         return self._value
 
-    def write(self, value: Any) -> None:
+    def write(self, value: Payload) -> None:
         if not self.is_here():
             raise TensorError(
                 message(
@@ -79,7 +81,7 @@ class Root:
         self.version += 1
 
 
-def memory_of(numbers: Any) -> Root:
+def memory_of(numbers: Saved) -> Root:
     """A memory from what pickle keeps of one."""
     return Root(loaded(numbers))
 
@@ -96,17 +98,17 @@ class View:
     def __init__(
         self,
         parent: Place,
-        get: Callable[[Any], Any],
-        put: Callable[[Any, Any], Any],
+        get: Change,
+        put: Callable[[Payload, Payload], Payload],
         storage: Place | None = None,
-        value: Any = None,
+        value: Payload | None = None,
     ) -> None:
         self._parent, self._get, self._put, self.storage = parent, get, put, storage
         self.root: Root = parent.root
         self.depth = 0
         self._kept = (-1 if value is None else self.root.version, value)
 
-    def read(self) -> Any:
+    def read(self) -> Payload:
         version, value = self._kept
         if version != self.root.version:
             version = self.root.version
@@ -115,7 +117,7 @@ class View:
                 self._kept = version, value
         return value
 
-    def write(self, value: Any) -> None:
+    def write(self, value: Payload) -> None:
         with _WRITING:
             self._parent.write(self._put(self._parent.read(), value))
             self._kept = self.root.version, value
@@ -143,7 +145,7 @@ class Geometry(NamedTuple):
 
 
 @functools.lru_cache(8192)
-def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Any:
+def geometry(op: OpOverload, base: Geometry, args: Hashable, kwargs: Hashable) -> Any:
     """The `Geometry` of a view, or those of several, asked of torch once; its own errors too."""
     with torch.utils._python_dispatch._disable_current_modes():
         memory = torch.empty(max(base.extent, base.offset), dtype=base.dtype, device="meta")
@@ -165,7 +167,7 @@ def row_by_row(size: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides)) if size else ()
 
 
-def strided(storage: Place, like: Geometry, value: Any = None) -> View:
+def strided(storage: Place, like: Geometry, value: jax.Array | None = None) -> View:
     """The part of a storage with these sizes, strides and offset."""
     where = np.array([like.offset, *like.stride], np.int32)
     get = functools.partial(gather, where=where, size=like.size)
@@ -173,7 +175,9 @@ def strided(storage: Place, like: Geometry, value: Any = None) -> View:
     return View(storage, get, put, storage, value)
 
 
-def _put_strided(like: Geometry, where: Any, base: jax.Array, part: jax.Array) -> jax.Array:
+def _put_strided(
+    like: Geometry, where: Numbers | jax.Array, base: jax.Array, part: jax.Array
+) -> jax.Array:
     check_distinct(like)
     return scatter(base, part, where, like.size)
 
@@ -212,7 +216,7 @@ def is_distinct(like: Geometry) -> bool:
     return bool(np.unique(places).size == places.size)
 
 
-def _index(where: Any, size: tuple[int, ...]) -> jax.Array:
+def _index(where: Numbers | jax.Array, size: tuple[int, ...]) -> jax.Array:
     index = where[0]
     for axis in range(len(size)):
         index = index + where[1 + axis] * lax.broadcasted_iota(where.dtype, size, axis)
@@ -220,13 +224,15 @@ def _index(where: Any, size: tuple[int, ...]) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnames=("size",), inline=True)
-def gather(base: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
+def gather(base: jax.Array, where: Numbers | jax.Array, size: tuple[int, ...]) -> jax.Array:
     """The part of an array, row by row, with `size` and, in `where`, an offset and strides."""
     return base.ravel().at[_index(where, size)].get(mode="promise_in_bounds")
 
 
 @functools.partial(jax.jit, static_argnames=("size",), inline=True)
-def scatter(base: jax.Array, part: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
+def scatter(
+    base: jax.Array, part: jax.Array, where: Numbers | jax.Array, size: tuple[int, ...]
+) -> jax.Array:
     """The whole, with a part of it replaced."""
     index = _index(where, size)
     flat = (

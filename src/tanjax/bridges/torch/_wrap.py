@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jaxtyping import PyTree
 
 from tanjax._errors import message
 from tanjax.arrays import densify_mode, is_structured
@@ -17,11 +16,12 @@ from tanjax.arrays import densify_mode, is_structured
 from ._natural import Built, Call, as_tensor, built
 from ._plain import TensorError
 from ._static import Arguments, cut
+from ._typing import Argument, Function, Payload, Payloads
 
 _MOST = 256  # compiled forms of one wrapped function: for its arguments that are no arrays
 
 
-def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+def wrap(function: Function) -> Function:
     """A JAX function as a function of torch tensors.
 
     **Arguments:** `function`: any function that JAX can trace, of arrays, structured arrays and
@@ -46,7 +46,7 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.lru_cache(_MOST)
     def call_for(arguments: Arguments, policy: str) -> Call:
-        def run(*payloads: Any) -> Any:
+        def run(*payloads: Payload) -> tuple[Payloads, Built]:
             args, kwargs = arguments.fill(payloads)
             out = function(*args, **kwargs)
             leaves, tree = jax.tree.flatten(out, is_leaf=is_structured)
@@ -56,7 +56,7 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         return Call(run, by_matrix=False, builds=True)
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Argument, **kwargs: Argument) -> PyTree:
         arguments, operands = cut(args, kwargs, _is_operand)
         try:
             call = call_for(arguments, densify_mode())
@@ -72,7 +72,7 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def make(kind: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+def make(kind: Function, *args: Argument, **kwargs: Argument) -> torch.Tensor:
     """A structured tensor made of tensors, differentiable: `tjt.make(tj.Diagonal, x)`.
 
     **Arguments:** `kind`: an array type, or any function that returns an array; then its own.
@@ -85,7 +85,7 @@ def make(kind: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
 _maker = functools.lru_cache(_MOST)(wrap)
 
 
-def _is_operand(x: Any) -> bool:
+def _is_operand(x: object) -> bool:
     if isinstance(x, (torch.Tensor, jax.Array, np.ndarray, np.floating, complex)):
         return True
     return isinstance(x, float) or is_structured(x)

@@ -6,8 +6,8 @@ to its dtype; so do we, with torch's words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import jax
 import torch
@@ -25,6 +25,7 @@ from ._registry import dense_entry, no_rule
 from ._stepping import stepped
 from ._structured import structured_call_of
 from ._tensor import Tensor, tensor, wrapped
+from ._typing import Args, Argument, Kwargs, Outcome, Payload, Plan
 from ._views import Root
 
 # Its schema does not say that it writes.
@@ -39,6 +40,8 @@ _LEFT = {torch.ops.aten._fused_adagrad_.default: ("state_steps",)}
 
 _EXACT = ("aminmax", "complex", "gather", "multinomial")  # `out=` has the dtype of the result
 
+Target: TypeAlias = Argument  # what is written: a tensor, several, or none
+
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
     """The names of the arguments that an operation writes into, those of `out=` first."""
@@ -47,7 +50,7 @@ def written_by(op: OpOverload) -> tuple[str, ...]:
     return named + _UNSAID.get(op, ())
 
 
-def writing(op: OpOverload) -> Callable[..., Any]:
+def writing(op: OpOverload) -> Plan:
     """The plan of an operation that writes into arguments."""
     functional = functional_of(op)
     if (
@@ -61,7 +64,7 @@ def writing(op: OpOverload) -> Callable[..., Any]:
     return _Writing(op, functional or op, torch.Tag.out in op.tags, functional is None)
 
 
-def _defined(op: OpOverload) -> Callable[..., Any]:
+def _defined(op: OpOverload) -> Plan:
     """By torch's own definition, which writes by other operations."""
     define = definition(op)
     if define is None:
@@ -78,12 +81,12 @@ class _Writing:
         taken = [a.name for a in functional._schema.arguments]
         self.makes = "dtype" in taken and "dtype" not in self.names  # `zeros.out`: that of `out`
 
-    def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
+    def __call__(self, structured: bool, args: Args, kwargs: Kwargs) -> Outcome:
         if structured and self.op._opname.startswith("_foreach"):
             return one_by_one(self.op, args, kwargs)
         given = dict(zip(self.names, args, strict=False)) | kwargs
         left = _LEFT.get(self.op, ())
-        targets: list[Any] = [None if n in left else given.get(n) for n in self.written]
+        targets: list[Target] = [None if n in left else given.get(n) for n in self.written]
         _check_ours(self.op, targets)
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         if self.makes:
@@ -105,7 +108,7 @@ class _Writing:
             return None
         return targets[0] if count == 1 else tuple(targets[:count])
 
-    def _write(self, targets: Any, values: Any) -> None:
+    def _write(self, targets: Sequence[Target], values: Sequence[Outcome]) -> None:
         for target, value in zip(targets, values, strict=True):
             if isinstance(target, (list, tuple)):
                 self._write(target, value)
@@ -113,12 +116,12 @@ class _Writing:
                 write(self.op, target, value)
 
 
-def one_by_one(op: OpOverload, args: Any, kwargs: Any) -> Any:
+def one_by_one(op: OpOverload, args: Args, kwargs: Kwargs) -> list[Tensor] | None:
     """An operation on lists of tensors, tensor by tensor, by torch's own definition."""
     return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
-def _check_ours(op: OpOverload, targets: Any) -> None:
+def _check_ours(op: OpOverload, targets: Sequence[Target]) -> None:
     for target in targets:
         if isinstance(target, (list, tuple)):
             _check_ours(op, target)
@@ -132,7 +135,7 @@ def _check_ours(op: OpOverload, targets: Any) -> None:
             )
 
 
-def write(op: OpOverload, target: Any, value: Any) -> None:
+def write(op: OpOverload, target: Tensor, value: Payload) -> None:
     """Write a payload into a tensor of ours. **Raises:** `RuntimeError` where torch does."""
     held = exact_dtype(target.dtype)
     if isinstance(value, jax.Array) and value.dtype != held:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from tanjax._errors import ShapeError, UnitError, describe, message
+from tanjax._typing import Arraylike, Matrixlike
 
 from ._conversions import from_jax, from_torch
 from ._tensor import Tensor
@@ -37,7 +37,9 @@ class StructuredLinear(nn.Module):
     torch.Size([5, 6])
     """
 
-    def __init__(self, weight: Any, bias: Any = True) -> None:
+    def __init__(
+        self, weight: Tensor | Matrixlike, bias: Tensor | Arraylike | bool | None = True
+    ) -> None:
         super().__init__()
         start = weight.detach() if isinstance(weight, Tensor) else from_jax(weight)
         if start.dim() != 2:

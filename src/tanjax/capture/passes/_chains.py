@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax import _marks, dispatch as tj
-from tanjax._typing import DType
+from tanjax._typing import AnyArray, DType, Function
 from tanjax.arrays import is_structured
 
 from ._flops import cost_of_function
 
 _INFINITE = float("inf")
 MOST = 8  # factors of a chain: every part of it is traced
-_known: dict[Any, tuple[float, PyTree] | None] = {}
+_known: dict[Hashable, tuple[float, PyTree] | None] = {}
+
+
+Value: TypeAlias = AnyArray  # or a `Later`
 
 
 class Factor(NamedTuple):
     """A factor of a chain: its value, and, if it is an inverse, the value of what it inverts."""
 
-    value: Any
-    inverted: Any = None
+    value: Value
+    inverted: Value | None = None
 
 
 class Later:
@@ -32,7 +35,7 @@ class Later:
 
     __slots__ = ("_build", "like")
 
-    def __init__(self, like: PyTree, build: Callable[[], Any]) -> None:
+    def __init__(self, like: PyTree, build: Callable[[], AnyArray]) -> None:
         self.like, self._build = like, build
 
     @property
@@ -43,12 +46,12 @@ class Later:
     def dtype(self) -> DType:
         return jnp.dtype(self.like.dtype)
 
-    def value(self) -> Any:
+    def value(self) -> AnyArray:
         """What it is, computed here."""
         return self._build()
 
 
-def force(x: Any) -> Any:
+def force(x: Value) -> AnyArray:
     """A value that may have been put off."""
     return x.value() if type(x) is Later else x
 
@@ -58,8 +61,8 @@ class Part(NamedTuple):
 
     cost: float
     like: PyTree
-    value: Callable[[], Any]
-    inverted: Any = None
+    value: Callable[[], AnyArray]
+    inverted: Value | None = None
 
 
 def best_order(factors: Sequence[Factor]) -> Part | None:
@@ -109,7 +112,7 @@ def _joined(a: Part, b: Part) -> list[Part]:
     return found
 
 
-def _solve_right(a: Any, b: Any) -> Any:
+def _solve_right(a: AnyArray, b: AnyArray) -> AnyArray:
     """`b @ inv(a)`."""
     solved = tj.solve(tj.transpose(a), b if b.ndim == 1 else tj.transpose(b))
     return solved if b.ndim == 1 else tj.transpose(solved)
@@ -125,7 +128,7 @@ def product_cost(a: PyTree, b: PyTree) -> tuple[float, PyTree] | None:
     return 2.0 * m * n * a.shape[-1], jax.ShapeDtypeStruct(shape, a.dtype)
 
 
-def like_of(value: Any) -> PyTree:
+def like_of(value: Value) -> PyTree:
     """A value as avals."""
     if type(value) is Later:
         return value.like
@@ -133,11 +136,11 @@ def like_of(value: Any) -> PyTree:
     return jax.tree.map(lambda x: struct(x) if _marks.is_number(x) else x, value, is_leaf=_is_aval)
 
 
-def _is_aval(x: Any) -> bool:
+def _is_aval(x: object) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
 
 
-def _cost(name: str, function: Any, *likes: PyTree) -> tuple[float, PyTree] | None:
+def _cost(name: str, function: Function, *likes: PyTree) -> tuple[float, PyTree] | None:
     leaves, tree = jax.tree.flatten(likes)
     key = name, tree, tuple((x.shape, x.dtype) if _is_aval(x) else x for x in leaves)
     if key not in _known:

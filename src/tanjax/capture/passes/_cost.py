@@ -159,7 +159,7 @@ def _is_open(equation: Equation) -> bool:
 
 
 def _own(equation: Equation) -> Cost:
-    if equation.eqn is None:
+    if equation.kind in ("construct", "field"):
         return Cost()  # putting numbers together, or taking one out
     return cost_of_equation(equation.eqn)
 

@@ -9,6 +9,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import dispatch as tj
+from tanjax._typing import DType, Natural, Shape
 from tanjax.arrays import destructure, is_quantity, is_structured, stored_of
 
 from .._equations import Equation, Literal, Operand, Variable
@@ -22,7 +23,7 @@ class Walk:
     def __init__(self, program: Program) -> None:
         self.made_by: dict[Variable, Equation] = {}
         self.users: dict[Variable, list[Equation | None]] = {}  # `None`: it is a result
-        self.env: Mapping[Variable, Any] = {}
+        self.env: Mapping[Variable, PyTree] = {}
         self.notes: dict[Variable, Any] = {}  # of a pass, about values of this run
         for equation in program:
             self.made_by.update((v, equation) for v in equation.outputs if v is not None)
@@ -44,7 +45,7 @@ class Walk:
         """Who uses a value."""
         return self.users.get(x, []) if isinstance(x, Variable) else []
 
-    def value(self, x: Operand) -> Any:
+    def value(self, x: Operand) -> PyTree:
         """What it is in this run."""
         return x.value if isinstance(x, Literal) else self.env[x]
 
@@ -68,7 +69,7 @@ class Walker(Rewriter):
     def frame_of(self, program: Program) -> Walk:
         return Walk(program)
 
-    def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
+    def _step(self, equation: Equation, env: dict[Variable, PyTree]) -> None:
         self.walk.env = env
         super()._step(equation, env)
 
@@ -90,7 +91,7 @@ def is_product(equation: Equation | None) -> bool:
     return 1 <= a.ndim <= 2 and 1 <= b.ndim <= 2 and axes == standard and usual and kept
 
 
-def shape_of(x: Any) -> tuple[int, ...]:
+def shape_of(x: Natural) -> tuple[int, ...]:
     """The shape of a value of any type."""
     x = stored_of(x)
     return tuple(x.shape) if hasattr(x, "shape") else ()
@@ -112,7 +113,7 @@ def conform(out: PyTree, equation: Equation, keeps: bool) -> PyTree | None:
     return jax.tree.unflatten(jax.tree.structure(out, is_leaf=is_one), done)
 
 
-def _conform(x: Any, v: Variable, keeps: bool) -> Any:
+def _conform(x: PyTree, v: Variable, keeps: bool) -> PyTree:
     if v.kind is None:
         aval = v.skeleton.aval
         if not hasattr(x, "dtype") or (tuple(x.shape), x.dtype) != (aval.shape, aval.dtype):
@@ -124,6 +125,6 @@ def _conform(x: Any, v: Variable, keeps: bool) -> Any:
     return x if same and _avals(x) == _avals(v.skeleton) else None
 
 
-def _avals(x: PyTree) -> list[Any]:
+def _avals(x: PyTree) -> list[tuple[Shape | None, DType | None]]:
     avals = [getattr(v, "aval", v) for v in jax.tree.leaves(x)]
     return [(getattr(a, "shape", None), getattr(a, "dtype", None)) for a in avals]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from jaxtyping import PyTree
 
 from tanjax import _jaxprs, _marks
 from tanjax._errors import NoRuleError
+from tanjax._jaxpr_types import Aval, OpenJaxpr
 from tanjax._typing import Natural
 from tanjax.arrays import densify, stored_of
 from tanjax.dispatch import Factorization, SlogdetResult, factorize
@@ -25,7 +25,7 @@ class ByFactor:
         self.__name__ = name
         self.names = ("factorization", "b")
         self._run = run
-        self._marks: dict[Any, Any] = {}
+        self._marks: _marks.Cache = {}
 
     def __call__(self, *args: PyTree) -> PyTree:
         if _marks.ACTIVE[0] and _marks.capturing():
@@ -56,7 +56,7 @@ inv = ByFactor("inv", _inv)
 inv_quad_logdet = ByFactor("inv_quad_logdet", _inv_quad_logdet)
 cholesky = ByFactor("cholesky", lambda f: f.root())
 
-_known: dict[Any, PyTree] = {}  # what matrices of some type and shape factorise to, as avals
+_known: dict[Hashable, PyTree] = {}  # what matrices of some type and shape factorise to, as avals
 _MOST = 1024
 
 
@@ -73,7 +73,7 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
     shape = jnp.shape(stored_of(matrix))
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
         return None
-    key: Any = tree, tuple((x.shape, x.dtype) if hasattr(x, "dtype") else x for x in shown)
+    key: Hashable = tree, tuple((x.shape, x.dtype) if hasattr(x, "dtype") else x for x in shown)
     try:
         found = _known.get(key, _known)
     except TypeError:
@@ -87,7 +87,7 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
     return found
 
 
-def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+def _struct(aval: Aval) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
@@ -100,7 +100,7 @@ def _factored(matrix: PyTree) -> Factorization | None:
     return out if any(name in _FACTORS for name in _primitives(closed.jaxpr)) else None
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
+def _primitives(jaxpr: OpenJaxpr) -> Iterator[str]:
     for eqn in jaxpr.eqns:
         yield eqn.primitive.name
         for _, inner in _jaxprs.inner_jaxprs(eqn):

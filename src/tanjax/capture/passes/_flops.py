@@ -7,7 +7,7 @@ once, so that bodies of known length are counted here. What is not known is said
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,11 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import NoRuleError
+from tanjax._jaxpr_types import Aval, Equation as JaxEquation, OpenJaxpr, Variable
+from tanjax._typing import AnyArray, Function
 from tanjax.arrays import densify
+
+from .._equations import Equation
 
 
 class Cost(NamedTuple):
@@ -80,7 +84,7 @@ def cost_of_jaxpr(closed: Any) -> Cost:
     return found + sum((_missed(eqn) for _, eqn in _walk(jaxpr)), Cost())
 
 
-def cost_of_equation(eqn: Any) -> Cost:
+def cost_of_equation(eqn: JaxEquation) -> Cost:
     """The cost of one equation of JAX."""
     name, inner = eqn.primitive.name, [j for _, j in _jaxprs.inner_jaxprs(eqn)]
     if name == "scan":
@@ -100,11 +104,11 @@ def cost_of_equation(eqn: Any) -> Cost:
     return _LEAVES[key] + _missed(eqn)
 
 
-_LEAVES: dict[Any, Cost] = {}
+_LEAVES: dict[Hashable, Cost] = {}
 _MOST = 4096
 
 
-def trips(equation: Any) -> int | None:
+def trips(equation: Equation) -> int | None:
     """How often an equation runs its body; `None` if it decides while running."""
     eqns = [equation.eqn]
     if equation.kind != "primitive":
@@ -116,11 +120,11 @@ def trips(equation: Any) -> int | None:
     return int(np.prod(lengths)) if lengths else 1
 
 
-def _known(v: Any) -> Any:
+def _known(v: Variable) -> Aval | AnyArray:
     return v.val if _jaxprs.is_literal(v) else v.aval
 
 
-def _leaf(eqn: Any) -> Cost:
+def _leaf(eqn: JaxEquation) -> Cost:
     try:
         run = lambda *args: _compat.bind_again(eqn, list(args))
         return _lowered(run, [v.aval for v in eqn.invars])
@@ -128,13 +132,13 @@ def _leaf(eqn: Any) -> Cost:
         return Cost(exact=False)
 
 
-def _as_xla_says(closed: Any) -> Cost:
+def _as_xla_says(closed: _jaxprs.Readable) -> Cost:
     consts = list(closed.consts)
-    run = lambda *args: jax.core.eval_jaxpr(closed.jaxpr, consts, *args)
+    run = lambda *args: _jaxprs.evaluate(closed.jaxpr, consts, *args)
     return _lowered(run, [v.aval for v in closed.jaxpr.invars])
 
 
-def _lowered(run: Callable[..., Any], avals: Sequence[Any]) -> Cost:
+def _lowered(run: Function, avals: Sequence[Aval]) -> Cost:
     shown = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     with _marks.scope(on=False):
         found = jax.jit(run).lower(*shown).cost_analysis() or {}
@@ -142,7 +146,7 @@ def _lowered(run: Callable[..., Any], avals: Sequence[Any]) -> Cost:
     return Cost(max(found.get("flops", 0.0), 0.0), max(found.get("bytes accessed", 0.0), 0.0))
 
 
-def _missed(eqn: Any) -> Cost:
+def _missed(eqn: JaxEquation) -> Cost:
     """What a call of LAPACK does, which XLA does not see."""
     name = eqn.primitive.name
     if name not in _FORMULAS and name != "triangular_solve":
@@ -157,14 +161,14 @@ def _missed(eqn: Any) -> Cost:
     return Cost(max(0.0, told * (4 if complex_ else 1) - _counted(eqn)))
 
 
-def _counted(eqn: Any) -> float:
+def _counted(eqn: JaxEquation) -> float:
     key = (eqn.primitive, str(eqn.params), tuple(str(v.aval) for v in eqn.invars), "alone")
     if key not in _LEAVES:
         _LEAVES[key] = _leaf(eqn)
     return _LEAVES[key].flops
 
 
-def _walk(jaxpr: Any) -> Iterator[tuple[str, Any]]:
+def _walk(jaxpr: OpenJaxpr) -> Iterator[tuple[str, JaxEquation]]:
     """The equations that run, also of inner jaxprs."""
     for eqn in jaxpr.eqns:
         yield eqn.primitive.name, eqn

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import jax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
+from tanjax._jaxpr_types import Variable as JaxVariable
 from tanjax._marks import Static
+from tanjax._typing import AnyArray
 
 from .._equations import Equation, Literal, Operand, Variable
 from .._program import Program
 
-Key = tuple[Any, tuple[Any, ...]]  # the structure, and the leaves
+Leaf: TypeAlias = "JaxVariable | Static | _Number"
+Key = tuple[PyTreeDef, tuple[Leaf, ...]]  # the structure, and the leaves
 
 # What is run once by each call of it; everything else with a loop inside may run it often.
 _ONCE = (
@@ -39,14 +43,14 @@ def key_of(x: Operand | None) -> Key | None:
     return tree, tuple(map(_hashable, leaves))
 
 
-def _hashable(leaf: Any) -> Any:
+def _hashable(leaf: JaxVariable | Static) -> Leaf:
     return _Number(leaf) if _jaxprs.is_literal(leaf) else leaf
 
 
 class _Number:
     """A literal of a jaxpr, by its own identity."""
 
-    def __init__(self, literal: Any) -> None:
+    def __init__(self, literal: _jaxprs.Literal) -> None:
         self.literal = literal
 
     def __hash__(self) -> int:
@@ -61,20 +65,21 @@ class Scope:
     """A program in an equation, and what of it is what outside: the variables of both, by pairs."""
 
     program: Program
-    outer: Mapping[Any, Any]
+    outer: Mapping[JaxVariable, JaxVariable]
 
     def key_outside(self, key: Key) -> Key | None:
         """The key that a value of the program has outside; `None` of what is made inside."""
         tree, leaves = key
         fixed = [x if isinstance(x, Static | _Number) else self.outer.get(x) for x in leaves]
-        return None if any(x is None for x in fixed) else (tree, tuple(fixed))
+        known = tuple(x for x in fixed if x is not None)
+        return (tree, known) if len(known) == len(fixed) else None
 
 
 def scopes(equation: Equation) -> Iterator[Scope]:
     """The programs of an equation, with what they take from outside and keep."""
     for slot in equation.slots.values():
         for program, group in zip(slot.programs, slot.consts, strict=True):
-            pairs: dict[Any, Any] = {}
+            pairs: dict[JaxVariable, JaxVariable] = {}
             for inner, outer in zip(program.consts, group, strict=True):
                 if isinstance(outer, Variable):
                     pairs.update(_pairs(inner.skeleton, outer.skeleton))
@@ -87,7 +92,7 @@ def scopes(equation: Equation) -> Iterator[Scope]:
             yield Scope(program, {v: x.skeleton for v, x in kept if isinstance(x, Variable)})
 
 
-def _pairs(inner: PyTree, outer: PyTree) -> Iterator[tuple[Any, Any]]:
+def _pairs(inner: PyTree, outer: PyTree) -> Iterator[tuple[PyTree, PyTree]]:
     a, b = jax.tree.leaves(inner), jax.tree.leaves(outer)
     return zip(a, b, strict=True) if len(a) == len(b) else iter(())
 
@@ -117,7 +122,7 @@ def is_branch(equation: Equation) -> bool:
     return equation.name in _BRANCHES
 
 
-def values_outside(key: Key, value_of: Callable[[Any], Any]) -> PyTree:
+def values_outside(key: Key, value_of: Callable[[JaxVariable], AnyArray]) -> PyTree:
     """The value with some key, from the values of its leaves."""
     tree, leaves = key
     fill = lambda x: x.value if isinstance(x, Static) else value_of(x)
@@ -126,14 +131,16 @@ def values_outside(key: Key, value_of: Callable[[Any], Any]) -> PyTree:
     )
 
 
-def _literal(x: _Number) -> Any:
+def _literal(x: _Number) -> AnyArray:
     return x.literal.val
 
 
-def values_by_variable(equation: Equation, env: Mapping[Variable, Any]) -> dict[Any, Any]:
+def values_by_variable(
+    equation: Equation, env: Mapping[Variable, PyTree]
+) -> dict[JaxVariable, AnyArray]:
     """What the variables of the jaxpr stand for that an equation and its programs read."""
     groups = [group for slot in equation.slots.values() for group in slot.consts]
-    found: dict[Any, Any] = {}
+    found: dict[JaxVariable, AnyArray] = {}
     for x in (*equation.inputs, *(v for group in groups for v in group)):
         if isinstance(x, Literal) or x not in env:
             continue

@@ -72,7 +72,7 @@ class Pass:
         new = rewriter.rewrite(program)
         return new if rewriter.changes else program
 
-    def _check(self, fits: bool, given: Any) -> None:
+    def _check(self, fits: bool, given: object) -> None:
         if not fits:
             raise CaptureError(
                 message(

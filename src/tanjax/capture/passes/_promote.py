@@ -9,12 +9,12 @@ used by JAX's own functions, is dense as before.
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxtyping import PyTree
 
 from tanjax import dispatch as tj
 from tanjax._errors import NoRuleError
+from tanjax._jaxpr_types import Variable as JaxVariable
+from tanjax._typing import Matrix, Natural
 from tanjax.arrays import densify, destructure, is_structured
 
 from .._equations import Equation, Operand, Variable
@@ -39,9 +39,9 @@ class Typed:
 
     def __init__(self, name: str, build: Build) -> None:
         self.name, self._build = name, build
-        self._value: Any = None
+        self._value: Matrix | None = None
 
-    def value(self) -> Any:
+    def value(self) -> Matrix:
         """The matrix in its type."""
         if self._value is None:
             self._value = self._build()
@@ -53,9 +53,9 @@ class Promote(Walker):
 
     def __init__(self) -> None:
         super().__init__()
-        self._outside: dict[Any, Typed] = {}  # by the variable of an inner jaxpr
+        self._outside: dict[JaxVariable, Typed] = {}  # by the variable of an inner jaxpr
 
-    def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
+    def _step(self, equation: Equation, env: dict[Variable, PyTree]) -> None:
         self.walk.env = env
         before = self._outside
         if equation.programs:
@@ -65,7 +65,7 @@ class Promote(Walker):
         finally:
             self._outside = before
 
-    def _into(self, equation: Equation) -> dict[Any, Typed]:
+    def _into(self, equation: Equation) -> dict[JaxVariable, Typed]:
         """What the programs of an equation know of matrices that they take from outside."""
         by_leaf = {v.skeleton: v for v in self.walk.users if v.kind is None}
         found = {}
@@ -87,7 +87,7 @@ class Promote(Walker):
         return notes[x]
 
     @handles(*_OF_ONE, tj.matmul, "dot_general")
-    def operation(self, equation: Equation, *args: Any, **kwargs: Any) -> PyTree:
+    def operation(self, equation: Equation, *args: PyTree, **kwargs: PyTree) -> PyTree:
         product = is_product(equation)
         if len(args) != len(equation.inputs) or not (product or equation.target in _OF_ONE):
             return self.default(equation, *args, **kwargs)
@@ -112,7 +112,7 @@ class Promote(Walker):
         self.changes += 1
         return out
 
-    def _promoted(self, equation: Equation, x: Operand, value: Any) -> Any:
+    def _promoted(self, equation: Equation, x: Operand, value: Natural) -> Natural:
         if is_structured(value) or not isinstance(x, Variable) or x.kind is not None:
             return value
         known = self._typed(x)

@@ -11,20 +11,22 @@ order may not, or the other way round.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jaxtyping import PyTree
 
 from tanjax import arrays, dispatch as tj
+from tanjax._jaxpr_types import Aval
 from tanjax._marks import Static
-from tanjax._typing import Natural
+from tanjax._typing import AnyArray, Natural
 from tanjax.arrays import Unitful, is_quantity, is_structured
 
 from .._equations import Equation, Operand
 from .._interpreter import handles
-from ._chains import MOST, Factor, Later, best_order, force, leaf, product_cost
+from ._chains import MOST, Factor, Later, Value, best_order, force, leaf, product_cost
 from ._definitions import Walker, conform, is_product, shape_of
 from ._pass import Pass
 from ._structure import is_transpose
@@ -40,7 +42,7 @@ class Reassociate(Walker):
     # -- chains ----------------------------------------------------------------------------
 
     @handles(tj.matmul, "dot_general")
-    def product(self, equation: Equation, *args: Any, **kwargs: Any) -> PyTree:
+    def product(self, equation: Equation, *args: PyTree, **kwargs: PyTree) -> PyTree:
         as_written = lambda: self.default(equation, *map(force, args), **kwargs)
         if not is_product(equation) or any(len(self._shape(x)) > 2 for x in equation.inputs):
             return as_written()
@@ -58,10 +60,10 @@ class Reassociate(Walker):
         self.changes += 1
         return out
 
-    def _later(self, equation: Equation, args: Any) -> Any:
+    def _later(self, equation: Equation, args: Sequence[Value]) -> Later:
         """What is computed only if a user cannot do without it; all users are of this program."""
 
-        def build() -> Any:
+        def build() -> AnyArray:
             out = self.default(equation, *map(force, args))
             return out[0] if equation.kind == "primitive" else out
 
@@ -213,7 +215,7 @@ class Reassociate(Walker):
         return None
 
 
-def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+def _struct(aval: Aval) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
@@ -234,7 +236,7 @@ def _is_quadratic(user: Equation | None, x: Operand) -> bool:
     return user is not None and user.target is tj.quadratic_form and user.inputs[0] is x
 
 
-def _in_range(a: Any, b: Any, otherwise: Any) -> Any:
+def _in_range(a: Array, b: Array, otherwise: Callable[[], Array]) -> Array:
     """`a * b`, if neither number is at an end of its range, where the product would be wrong."""
     tiny = jnp.finfo(a.dtype).tiny
     size = jnp.abs(a), jnp.abs(b)

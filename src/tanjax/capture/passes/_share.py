@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jaxtyping import PyTree
 
 from tanjax import dispatch as tj
-from tanjax._typing import Natural
+from tanjax._jaxpr_types import Variable as JaxVariable
+from tanjax._typing import AnyArray, Function, Natural
+from tanjax.dispatch import Factorization
 
 from .._equations import Equation, Variable
 from .._interpreter import handles
@@ -29,7 +30,7 @@ from . import _factors
 from ._keys import Key, is_branch, key_of, runs_often, scopes, values_by_variable, values_outside
 from ._pass import Pass, Rewriter
 
-_BY_FACTOR: dict[Any, _factors.ByFactor] = {
+_BY_FACTOR: dict[Function, _factors.ByFactor] = {
     tj.solve: _factors.solve,
     tj.logdet: _factors.logdet,
     tj.slogdet: _factors.slogdet,
@@ -43,7 +44,7 @@ _BY_FACTOR: dict[Any, _factors.ByFactor] = {
 class Frame:
     """The run of one program: what is factorised in it, and what is to be."""
 
-    def __init__(self, shared: set[Key], given: dict[Key, Any]) -> None:
+    def __init__(self, shared: set[Key], given: dict[Key, Factorization]) -> None:
         self.shared, self.factors = shared, dict(given)
 
 
@@ -52,18 +53,18 @@ class ShareFactorizations(Rewriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._given: dict[Program, dict[Key, Any]] = {}
+        self._given: dict[Program, dict[Key, Factorization]] = {}
         self._counts: dict[Program, Counter[Key]] = {}
 
     def frame_of(self, program: Program) -> Frame:
         often = {key for key, count in self._uses(program).items() if count > 1}
         return Frame(often, self._given.get(program, {}))
 
-    def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
+    def _step(self, equation: Equation, env: dict[Variable, PyTree]) -> None:
         before, frame = self._given, self.frame
         given = dict(before)
         for scope in scopes(equation):
-            values: dict[Any, Any] | None = None
+            values: dict[JaxVariable, AnyArray] | None = None
             for key in self._uses(scope.program):
                 outside = scope.key_outside(key)
                 if outside is None or not (outside in frame.shared or outside in frame.factors):
@@ -79,7 +80,7 @@ class ShareFactorizations(Rewriter):
         finally:
             self._given = before
 
-    def _factor(self, frame: Frame, key: Key, matrix: Callable[[], PyTree]) -> Any:
+    def _factor(self, frame: Frame, key: Key, matrix: Callable[[], PyTree]) -> Factorization:
         """The factorization of a matrix: made in this frame, which outlives all who use it."""
         if key not in frame.factors:
             frame.factors[key] = tj.factorize(matrix())
@@ -119,7 +120,7 @@ class ShareFactorizations(Rewriter):
     # -- by the factor ---------------------------------------------------------------------
 
     @handles(*_BY_FACTOR)
-    def by_factor(self, equation: Equation, a: Natural, *args: Natural, **kwargs: Any) -> PyTree:
+    def by_factor(self, equation: Equation, a: Natural, *args: Natural, **kwargs: PyTree) -> PyTree:
         key, frame = key_of(equation.inputs[0]), self.frame
         if key is None or kwargs or not (key in frame.shared or key in frame.factors):
             return self.default(equation, a, *args, **kwargs)

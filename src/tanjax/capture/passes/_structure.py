@@ -8,18 +8,18 @@ is read in the equations alone, never in numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tanjax import _marks, arrays, dispatch as tj
+from tanjax._typing import Matrix
 
 from .._equations import Equation, Literal, Operand, Variable
 from ._definitions import Walk, is_product
 
-Build = Callable[[], Any]
+Build = Callable[[], Matrix]
 
 _LARGEST = 4096  # rows of a mask that is looked at
 _ODD = ("sin", "tan", "sinh", "tanh", "asin", "atan", "asinh", "atanh", "cbrt", "erf", "sign")

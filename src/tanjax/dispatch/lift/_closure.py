@@ -16,7 +16,6 @@ import functools
 import types
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import jax
 import numpy as np
@@ -91,7 +90,7 @@ def _parts(x: PyTree) -> Iterator[PyTree]:
         raise _Unknown
 
 
-def _home(x: PyTree) -> Any:
+def _home(x: PyTree) -> str | None:
     """The package that something comes from; of containers, which change, none."""
     if isinstance(x, types.ModuleType):
         return x.__name__.partition(".")[0]

@@ -7,14 +7,14 @@ where it starts with a plain zero (any unit) the unit is found by going round un
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from jaxtyping import PyTree
 
 from tanjax import _compat
 from tanjax._errors import UnitError, message
+from tanjax._jaxpr_types import Equation
 from tanjax.units import Unit
-from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Signature, describe_unit, zero_of
+from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
 from ..namespaces.signatures import TABLES
 from ._units import NeedsCoherent, apply_signature, infer, literal_unit, unit_rule
@@ -23,7 +23,7 @@ TAG = "tanjax_unit:"
 TAGGED: dict[str, Unit] = {}
 
 
-def inner(closed: Any, operands: list[PyTree]) -> list[PyTree]:
+def inner(closed: Any, operands: list[Found]) -> list[Found]:
     """The units of the results of a closed jaxpr."""
     jaxpr = getattr(closed, "jaxpr", closed)
     consts = getattr(closed, "consts", None) or [None] * len(jaxpr.constvars)
@@ -47,7 +47,7 @@ def inner(closed: Any, operands: list[PyTree]) -> list[PyTree]:
     "xla_call",
     "custom_jvp_call_jaxpr",
 )
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     params = eqn.params
     name = params.get("name")
     if isinstance(name, str) and name.startswith(TAG):
@@ -66,7 +66,7 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
 
 
-def _by_table(eqn: Any, operands: list[PyTree], error: UnitError) -> list[PyTree]:
+def _by_table(eqn: Equation, operands: list[Found], error: UnitError) -> list[Found]:
     """The units of a function of JAX's own that does not follow from its equations.
 
     `hypot`, `interp` and `lstsq` replace divisors that are zero by a plain one, which is right for
@@ -87,13 +87,13 @@ def _by_table(eqn: Any, operands: list[PyTree], error: UnitError) -> list[PyTree
 
 
 @unit_rule("cond")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
     return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
 
 
 @unit_rule("while")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     p = eqn.params
     cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
     step = lambda carry: inner(p["body_jaxpr"], body_consts + carry)
@@ -103,13 +103,13 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("scan")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     p = eqn.params
     _, consts, carry, xs = _compat.Loop.of(p).cut(operands)
     ncarry = len(carry)
-    ys: list[PyTree] = []
+    ys: list[Found] = []
 
-    def step(carry: list[PyTree]) -> list[PyTree]:
+    def step(carry: list[Found]) -> list[Found]:
         out = inner(p["jaxpr"], consts + carry + xs)
         ys[:] = out[ncarry:]
         return out[:ncarry]
@@ -118,7 +118,7 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("custom_linear_solve")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     counts = [lengths.matvec, lengths.vecmat, lengths.solve, lengths.transpose_solve]
     start = counts[0] + counts[1]
@@ -128,14 +128,16 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("custom_root")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     start = lengths.f
     guess = operands[sum(lengths) :]
     return inner(jaxprs.solve, operands[start : start + lengths.solve] + guess)
 
 
-def _fixed_point(where: str, step: Any, carry: list[PyTree]) -> list[PyTree]:
+def _fixed_point(
+    where: str, step: Callable[[list[Found]], list[Found]], carry: list[Found]
+) -> list[Found]:
     """The units of a carry that its step gives back."""
     for _ in range(len(carry) + 2):
         new = [
@@ -148,7 +150,7 @@ def _fixed_point(where: str, step: Any, carry: list[PyTree]) -> list[PyTree]:
     raise UnitError(f"{where}: the units of the carry never settle.")
 
 
-def _agree(where: str, what: str, units: Any) -> Any:
+def _agree(where: str, what: str, units: Sequence[Found]) -> Found:
     """The one unit that all have; `ANY` and `ENDLESS` give way to every other."""
     known = [u for u in units if type(u) is not AnyUnit]
     if not known:

@@ -9,14 +9,16 @@ become dense, visibly, as elsewhere.
 
 from __future__ import annotations
 
-from typing import Any
+from types import NotImplementedType
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import PyTree, Shaped
 
-from tanjax._typing import DenseArray, Function
+from tanjax._jaxpr_types import Equation
+from tanjax._typing import DenseArray, Function, Natural
 from tanjax.arrays import (
     AbstractArray,
     BlockDiagonal,
@@ -35,6 +37,9 @@ from tanjax.arrays import (
 
 from .. import _operations as ops
 
+# The array of the entries, where its type can hold them.
+Kept: TypeAlias = Natural | NotImplementedType
+
 # Zero at zero, real for real numbers, and conjugate for conjugate ones, so Hermitian stays so.
 _EVERYWHERE = {
     *("abs", "asinh", "atan", "cbrt", "ceil", "erf", "expm1", "floor", "integer_pow", "max", "min"),
@@ -48,14 +53,14 @@ _ONE_AT_ONE = _MULTIPLICATIVE | {"cbrt", "ceil", "floor", "pow", "real", "round"
 UNARY = (_EVERYWHERE | _CUT) - {"max", "min", "pow"}
 
 
-def unary(eqn: Any, a: PyTree) -> Any:
+def unary(eqn: Equation, a: PyTree) -> Kept:
     """An equation of one operand, entry by entry, or `NotImplemented`."""
     if eqn.params.get("y", 1) <= 0:  # a whole power
         return NotImplemented
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, **eqn.params))
 
 
-def power(eqn: Any, a: PyTree, exponent: PyTree) -> Any:
+def power(eqn: Equation, a: PyTree, exponent: PyTree) -> Kept:
     """A power of each entry, where the exponent is a known positive number."""
     if is_structured(exponent) or not _is_known(exponent):
         return NotImplemented
@@ -65,7 +70,7 @@ def power(eqn: Any, a: PyTree, exponent: PyTree) -> Any:
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, exponent, **eqn.params))
 
 
-def bounded(eqn: Any, a: PyTree, b: PyTree) -> Any:
+def bounded(eqn: Equation, a: PyTree, b: PyTree) -> Kept:
     """The larger, or the smaller, of each entry and a known number that leaves zero."""
     a, bound = (b, a) if is_structured(b) else (a, b)
     if is_structured(bound) or not _is_known(bound):
@@ -80,11 +85,11 @@ def _is_known(x: PyTree) -> bool:
     return not isinstance(x, jax.core.Tracer) and jnp.ndim(x) == 0
 
 
-def _mapped(eqn: Any, a: PyTree, function: Function) -> Any:
+def _mapped(eqn: Equation, a: PyTree, function: Function) -> Kept:
     return _entrywise(a, function, eqn.primitive.name)
 
 
-def _entrywise(a: PyTree, function: Function, name: str) -> Any:
+def _entrywise(a: PyTree, function: Function, name: str) -> Kept:
     """`function` of every entry; of dense ones, too, which are blocks."""
     again = lambda x: _entrywise(x, function, name)
     if not is_structured(a):

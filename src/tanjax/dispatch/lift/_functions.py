@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from types import NotImplementedType
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._typing import Function
+from tanjax._jaxpr_types import Equation
+from tanjax._jaxprs import Readable
+from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import is_structured
 
 from .. import (
@@ -40,6 +43,11 @@ _OFFSETS = (0, 1, -1, 2, -2, 3, -3)
 _PARAMETERS = {"custom_jvp_call": "call_jaxpr"}  # where the program of a call is; elsewhere `jaxpr`
 
 
+# Results of an equation, where the types of its operands allow them.
+Results: TypeAlias = list[PyTree] | NotImplementedType
+Kinds: TypeAlias = tuple[tuple[Shape, DType, bool], ...]  # shapes, dtypes, whether they are weak
+
+
 class Choice(NamedTuple):
     """A call of JAX's with some flags, and what it is for structured arrays."""
 
@@ -47,7 +55,7 @@ class Choice(NamedTuple):
     run: Function
 
 
-def named(eqn: Any, operands: list[PyTree]) -> Any:
+def named(eqn: Equation, operands: list[PyTree]) -> Results:
     """The results of a function of JAX's for which there is an operation; or `NotImplemented`."""
     key = _PARAMETERS.get(eqn.primitive.name, "jaxpr")
     choices = _choices().get(_compat.jax_function_of(eqn, key) or "", ())
@@ -65,14 +73,14 @@ def named(eqn: Any, operands: list[PyTree]) -> Any:
     return NotImplemented
 
 
-def as_traced(out: list[PyTree], eqn: Any) -> bool:
+def as_traced(out: list[PyTree], eqn: Equation) -> bool:
     """Whether results have the shapes and dtypes that the equations after it were traced for."""
     kinds = [(tuple(x.shape), x.dtype) for x in out]
     return kinds == [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
 
 
 @functools.lru_cache(maxsize=1024)
-def _program(function: Function, avals: Any) -> str | None:
+def _program(function: Function, avals: Kinds) -> str | None:
     """The text of a function's program, as a call of it with nothing but arrays holds it."""
     structs = [jax.ShapeDtypeStruct(s, d, weak_type=weak) for s, d, weak in avals]
     try:
@@ -86,7 +94,7 @@ def _program(function: Function, avals: Any) -> str | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _text(closed: Any) -> str | None:
+def _text(closed: Readable | None) -> str | None:
     """A program in words; `None` of one with constants, which are not in its text."""
     return None if closed is None or closed.consts else str(closed.jaxpr)
 

@@ -16,16 +16,17 @@ part in its arithmetic, but cannot be handed to `jnp` functions: pass them as ar
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError
+from tanjax._jaxprs import Readable
 from tanjax._typing import Function
 from tanjax.arrays import (
     Unitful,
@@ -39,6 +40,7 @@ from tanjax.arrays import (
     unitful,
 )
 from tanjax.registry.quantities import lifting
+from tanjax.units import Unit
 from tanjax.units.signatures import AnyUnit, Signature
 
 from ..namespaces import lifted_by
@@ -48,7 +50,10 @@ from ._control import TAG, TAGGED
 from ._structure import interpret
 from ._units import REGISTERED, NeedsCoherent, NeedsRoot, apply_signature, infer, literal_unit
 
-_EntryUnit = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
+_EntryUnit = Callable[[Unit], Unit]  # in which unit the code sees a quantity in a unit
+# The tree of the results; their units, and those that they carried; the unit of an argument in the
+# code; its jaxpr.
+_Traced = tuple[PyTreeDef, list[tuple[Unit | None, Unit | None]], _EntryUnit, Readable]
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
 
 
@@ -62,7 +67,7 @@ def lift(f: Function) -> Function:
     **Raises:** `UnitError` naming the primitive and the line of `f` where units do not fit.
     **Cost:** the first call for given shapes and units traces `f` once more, without computing.
     """
-    inferred: dict[Any, Any] = {}
+    inferred: dict[Hashable, tuple[PyTree, _Traced]] = {}
 
     @functools.wraps(f)
     def lifted(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -79,7 +84,7 @@ def lift(f: Function) -> Function:
         key = (tree, tuple(found), kinds, tuple(fixed.items()))
         seen, result = inferred.get(key, (None, None))
         around = closure_fingerprint(f)
-        if not unchanged(seen, around):
+        if result is None or not unchanged(seen, around):
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
                 inferred[key] = around, result  # code that closes over tracers is always another
@@ -100,7 +105,7 @@ def lift(f: Function) -> Function:
     return lifted
 
 
-def _in_code(entry_unit: _EntryUnit, value: PyTree, unit: Any) -> PyTree:
+def _in_code(entry_unit: _EntryUnit, value: PyTree, unit: Unit | None) -> PyTree:
     """An argument as the code saw it when it was traced: of a quantity an array in a unit."""
     if unit is None:
         return value
@@ -145,7 +150,12 @@ def _aval(x: PyTree) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def _infer(call: _OfLeaves, avals: Any, given: list[PyTree], fixed: dict[int, PyTree]) -> PyTree:
+def _infer(
+    call: _OfLeaves,
+    avals: list[jax.ShapeDtypeStruct],
+    given: list[PyTree],
+    fixed: dict[int, PyTree],
+) -> _Traced:
     """The units of the results, the units in which the code must run, and its jaxpr."""
     entry_unit, root = _as_given, 1
     while True:
@@ -162,22 +172,26 @@ def _infer(call: _OfLeaves, avals: Any, given: list[PyTree], fixed: dict[int, Py
             entry_unit = functools.partial(_divisible, root)
 
 
-def _as_given(unit: Any) -> PyTree:
+def _as_given(unit: Unit) -> Unit:
     return unit
 
 
-def _coherent(unit: Any) -> PyTree:
+def _coherent(unit: Unit) -> Unit:
     degree, radian = units.unit("deg"), units.unit("rad")  # code may ask for degrees
     return radian if unit == degree else units.coherent(unit)
 
 
-def _divisible(root: int, unit: Any) -> PyTree:
+def _divisible(root: int, unit: Unit) -> Unit:
     return unit.divisible(root)
 
 
 def _traced(
-    call: _OfLeaves, avals: Any, given: PyTree, fixed: dict[int, PyTree], entry_unit: _EntryUnit
-) -> PyTree:
+    call: _OfLeaves,
+    avals: list[jax.ShapeDtypeStruct],
+    given: PyTree,
+    fixed: dict[int, PyTree],
+    entry_unit: _EntryUnit,
+) -> _Traced:
     count = len(avals) + len(fixed)
     results: list[PyTree] = []
 
@@ -213,7 +227,7 @@ def _of_forgotten(f: Function, outs: list[PyTree], given: list[PyTree]) -> list[
     return [k if type(u) is AnyUnit else u for u, k in zip(outs, known, strict=True)]
 
 
-def _labelled(result: PyTree, unit: Any, own: PyTree) -> PyTree:
+def _labelled(result: PyTree, unit: Unit, own: PyTree) -> PyTree:
     """A result of the code in its unit; `own` is what it carried openly when it was traced.
 
     Outside of a trace a quantity that the code closes over may have chosen another exponent.
@@ -246,7 +260,7 @@ def _number(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
     return _number_at_entry(entry_unit, q.stored, q.label)
 
 
-def _number_at_entry(entry_unit: _EntryUnit, value: PyTree, unit: Any) -> PyTree:
+def _number_at_entry(entry_unit: _EntryUnit, value: PyTree, unit: Unit) -> PyTree:
     """The number in a unit. **Raises:** `ScaleError` if its dtype does not hold it at exponent 0.
 
     At exponent 0 is what runs in coherent units, where the code may add anything to anything.

@@ -13,15 +13,15 @@ than those of the dense matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from types import NotImplementedType
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PyTree, Shaped
 
-from tanjax._typing import AnyArray, Columns, Factor, Matrix, SquareMatrix, Vector
+from tanjax._typing import AnyArray, Columns, Factor, Function, Matrix, SquareMatrix, Vector
 from tanjax.arrays import (
     AbstractArray,
     BlockDiagonal,
@@ -37,7 +37,9 @@ from .. import (
 )
 from ._triangles import cut, is_triangular, triangle
 
-_Run = Callable[..., Any]
+_Run = Function
+# What the function of JAX's returns, where the types allow it.
+Meant: TypeAlias = PyTree | NotImplementedType
 
 
 def adjoint(a: Matrix) -> Matrix:
@@ -56,7 +58,7 @@ def hermitian(run: _Run) -> _Run:
 def solve_triangular(trans: int, lower: bool, unit_diagonal: bool) -> _Run:
     """A system with the triangle that is read, its transpose or its conjugate transpose."""
 
-    def run(a: SquareMatrix, b: Columns) -> Any:
+    def run(a: SquareMatrix, b: Columns) -> Meant:
         t = triangle(a, lower, unit_diagonal)
         if t is None:
             return NotImplemented
@@ -68,7 +70,7 @@ def solve_triangular(trans: int, lower: bool, unit_diagonal: bool) -> _Run:
 def cho_solve(lower: bool) -> _Run:
     """Two systems, with a factor and its adjoint."""
 
-    def run(c: SquareMatrix, b: Columns) -> Any:
+    def run(c: SquareMatrix, b: Columns) -> Meant:
         t = triangle(c, lower)
         if t is None:
             return NotImplemented
@@ -89,7 +91,7 @@ def cholesky(upper: bool) -> _Run:
 def lu(permute_l: bool) -> _Run:
     """Three factors, or two of which the first is permuted."""
 
-    def run(a: SquareMatrix) -> Any:
+    def run(a: SquareMatrix) -> Meant:
         if a.shape[0] != a.shape[1]:
             return NotImplemented
         p, lower, upper = factorizations.lu(a)
@@ -98,7 +100,7 @@ def lu(permute_l: bool) -> _Run:
     return run
 
 
-def lu_factor(a: SquareMatrix) -> Any:
+def lu_factor(a: SquareMatrix) -> Meant:
     """Packed factors: of what is upper triangular itself, without exchanges of rows."""
     if not is_triangular(a, lower=False) or a.shape[0] != a.shape[1]:
         return NotImplemented
@@ -108,7 +110,7 @@ def lu_factor(a: SquareMatrix) -> Any:
 def lu_solve(trans: int) -> _Run:
     """Systems with packed factors of which the lower one has nothing but ones."""
 
-    def run(packed: SquareMatrix, pivots: Vector, b: Columns) -> Any:
+    def run(packed: SquareMatrix, pivots: Vector, b: Columns) -> Meant:
         if not is_triangular(packed, lower=False) or is_structured(b):
             return NotImplemented
         order = lax.linalg.lu_pivots_to_permutation(pivots, packed.shape[0])
@@ -123,7 +125,7 @@ def lu_solve(trans: int) -> _Run:
 def qr(mode: str, *, r_alone: bool = False) -> _Run:
     """Both factors, or the second in a tuple (SciPy) or as it is (NumPy)."""
 
-    def run(a: Matrix) -> Any:
+    def run(a: Matrix) -> Meant:
         result = factorizations.qr(a, mode)
         return [result] if r_alone else result
 
@@ -133,7 +135,7 @@ def qr(mode: str, *, r_alone: bool = False) -> _Run:
 # -- spectra ---------------------------------------------------------------------------------------
 
 
-def eigh(a: SquareMatrix) -> Any:
+def eigh(a: SquareMatrix) -> Meant:
     """Ascending eigenvalues, and eigenvectors in their order."""
     return as_numpy.eigh(a) if is_hermitian(a) else NotImplemented
 
@@ -143,7 +145,7 @@ def svd(full_matrices: bool) -> _Run:
     return lambda a: as_numpy.svd(a, full_matrices)
 
 
-def pinv(a: Matrix, rtol: Factor | None = None) -> Any:
+def pinv(a: Matrix, rtol: Factor | None = None) -> Meant:
     """By the largest singular value of all, not of each factor or block."""
     if not as_numpy.has_one_rank(a) or not _is_known(rtol):
         return NotImplemented
@@ -155,7 +157,7 @@ def _is_known(rtol: Factor | None) -> bool:
     return rtol is None or (jnp.ndim(rtol) == 0 and not isinstance(rtol, jax.core.Tracer))
 
 
-def lstsq(a: Matrix, b: Columns, rcond: Factor | None = None) -> Any:
+def lstsq(a: Matrix, b: Columns, rcond: Factor | None = None) -> Meant:
     """The solution, the squares of the residuals, the rank and the singular values."""
     if not as_numpy.has_one_rank(a) or is_structured(b) or not _is_known(rcond):
         return NotImplemented
@@ -171,7 +173,7 @@ def lstsq(a: Matrix, b: Columns, rcond: Factor | None = None) -> Any:
 # -- matrix functions ------------------------------------------------------------------------------
 
 
-def expm_of_triangle(a: SquareMatrix) -> Any:
+def expm_of_triangle(a: SquareMatrix) -> Meant:
     """SciPy's flag says that nothing below the diagonal is read."""
     return matrix_functions.expm(a) if is_triangular(a, lower=False) else NotImplemented
 
@@ -184,7 +186,7 @@ def diagonal(offset: int) -> _Run:
     return lambda a: ops.diagonal(a) if offset == 0 else a.off_diagonal(offset)
 
 
-def trace_at(a: Matrix, offset: Factor = 0) -> Any:
+def trace_at(a: Matrix, offset: Factor = 0) -> Meant:
     """The offset is an operand, of which only a known number says which diagonal is meant."""
     if isinstance(offset, jax.core.Tracer):
         return NotImplemented
@@ -194,7 +196,7 @@ def trace_at(a: Matrix, offset: Factor = 0) -> Any:
 def cut_at(lower: bool, offset: int) -> _Run:
     """`tril` or `triu`."""
 
-    def run(a: Matrix) -> Any:
+    def run(a: Matrix) -> Meant:
         kept = cut(a, lower, offset)
         return NotImplemented if kept is None else kept
 
@@ -204,7 +206,7 @@ def cut_at(lower: bool, offset: int) -> _Run:
 def matrices(run: _Run) -> _Run:
     """An operation for matrices alone, of which at least one is structured."""
 
-    def checked(*operands: PyTree) -> Any:
+    def checked(*operands: PyTree) -> Meant:
         return run(*operands) if all(len(x.shape) == 2 for x in operands) else NotImplemented
 
     return checked

@@ -17,10 +17,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._typing import Function
+from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxprs import Readable, is_literal
+from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import (
     AbstractArray,
     densified,
@@ -29,18 +32,18 @@ from tanjax.arrays import (
 )
 
 from .. import _operations as ops
-from ._entrywise import HANDLERS as ENTRYWISE
-from ._functions import as_traced, named
+from ._entrywise import HANDLERS as ENTRYWISE, Kept
+from ._functions import Results, as_traced, named
 from ._triangles import triangle
 
 
-def interpret(jaxpr: Any, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
+def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
     """The results of a jaxpr on arguments of which some are structured arrays."""
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known: dict[Variable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, args, strict=True))
 
-    def read(v: PyTree) -> Any:
-        return v.val if hasattr(v, "val") else known[v]
+    def read(v: Variable) -> PyTree:
+        return v.val if is_literal(v) else known[v]
 
     for eqn in jaxpr.eqns:
         operands = list(map(read, eqn.invars))
@@ -48,18 +51,17 @@ def interpret(jaxpr: Any, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
     return list(map(read, jaxpr.outvars))
 
 
-def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _results(eqn: Equation, operands: list[PyTree]) -> list[PyTree]:
     if any(map(is_structured, operands)):
         kept = _kept(eqn, operands)
         if kept is not NotImplemented:
             return list(kept)
         operands = _all_dense(eqn, operands)
     with _known(eqn, operands):
-        out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
-    return list(out) if eqn.primitive.multiple_results else [out]
+        return _compat.bind(eqn, operands)
 
 
-def _known(eqn: Any, operands: list[PyTree]) -> AbstractContextManager[None]:
+def _known(eqn: Equation, operands: list[PyTree]) -> AbstractContextManager[None]:
     """A known number of another dtype is known: bounds of `jnp.clip` decide what stays zero."""
     number = eqn.primitive.name == "convert_element_type" and jnp.ndim(operands[0]) == 0
     if number and not isinstance(operands[0], jax.core.Tracer):
@@ -67,7 +69,7 @@ def _known(eqn: Any, operands: list[PyTree]) -> AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-def _kept(eqn: Any, operands: list[PyTree]) -> Any:
+def _kept(eqn: Equation, operands: list[PyTree]) -> Results:
     """The results of an equation with structured operands, or `NotImplemented`."""
     name = eqn.primitive.name
     if name in _NAMED:
@@ -75,7 +77,7 @@ def _kept(eqn: Any, operands: list[PyTree]) -> Any:
         if found is not NotImplemented:
             return found
     if name in _CALLS:
-        closed = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+        closed: Any = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
         return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
     if name in _CONTROL:
         return _CONTROL[name](eqn, operands)
@@ -85,7 +87,7 @@ def _kept(eqn: Any, operands: list[PyTree]) -> Any:
     return [result] if kept else NotImplemented
 
 
-def _all_dense(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _all_dense(eqn: Equation, operands: list[PyTree]) -> list[PyTree]:
     hint = "write this step with one of tanjax's operations"
     name = f"lift: {eqn.primitive.name}"
     return [densified(x, name, hint) if is_structured(x) else x for x in operands]
@@ -98,7 +100,7 @@ _NAMED = ("pjit", "jit", "custom_jvp_call")  # which functions of JAX's own are
 # -- loops and branches ----------------------------------------------------------------------------
 
 
-def _inner(closed: Any, operands: list[PyTree]) -> list[PyTree]:
+def _inner(closed: Readable, operands: list[PyTree]) -> list[PyTree]:
     return interpret(closed.jaxpr, closed.consts, operands)
 
 
@@ -122,7 +124,7 @@ def _settled(step: Function, carry: list[PyTree], name: str) -> list[PyTree]:
     return carry
 
 
-def _kind(x: PyTree) -> Any:
+def _kind(x: PyTree) -> tuple[PyTreeDef, list[tuple[Shape, DType]]]:
     leaves, tree = jax.tree.flatten(x)
     return tree, [(jnp.shape(v), jnp.result_type(v)) for v in leaves]
 
@@ -136,7 +138,7 @@ def _dense_where_changed(new: list[PyTree], carry: list[PyTree], name: str) -> l
     ]
 
 
-def _scan(eqn: Any, operands: list[PyTree]) -> Any:
+def _scan(eqn: Equation, operands: list[PyTree]) -> Results:
     p = eqn.params
     _, consts, carry, rows = map(_arrays, _compat.Loop.of(p).cut(operands))
     if any(map(is_structured, rows)):
@@ -158,7 +160,7 @@ def _scan(eqn: Any, operands: list[PyTree]) -> Any:
     return [*carry, *ys]
 
 
-def _while(eqn: Any, operands: list[PyTree]) -> Any:
+def _while(eqn: Equation, operands: list[PyTree]) -> Results:
     p = eqn.params
     tested, fixed, carry, _ = map(_arrays, _compat.Loop.of(p).cut(operands))
 
@@ -170,7 +172,7 @@ def _while(eqn: Any, operands: list[PyTree]) -> Any:
     return lax.while_loop(lambda c: _inner(p["cond_jaxpr"], [*tested, *c])[0], step, carry)
 
 
-def _cond(eqn: Any, operands: list[PyTree]) -> Any:
+def _cond(eqn: Equation, operands: list[PyTree]) -> Results:
     index, *rest = operands
     branches = [functools.partial(_inner, closed) for closed in eqn.params["branches"]]
     shapes = [list(map(_kind, jax.eval_shape(branch, rest))) for branch in branches]
@@ -192,7 +194,7 @@ _CONTROL: dict[str, Function] = {"scan": _scan, "while": _while, "cond": _cond}
 # -- primitives ------------------------------------------------------------------------------------
 
 
-def _dot_general(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
+def _dot_general(eqn: Equation, a: PyTree, b: PyTree) -> PyTree:
     (contract_a, contract_b), (batch_a, _) = eqn.params["dimension_numbers"]
     if batch_a or max(a.ndim, b.ndim) > 2:
         return NotImplemented
@@ -208,11 +210,11 @@ def _dot_general(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
     return ops.matmul(a, b)
 
 
-def _transpose(eqn: Any, a: PyTree) -> PyTree:
+def _transpose(eqn: Equation, a: PyTree) -> PyTree:
     return ops.transpose(a) if tuple(eqn.params["permutation"]) == (1, 0) else NotImplemented
 
 
-def _triangular_solve(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
+def _triangular_solve(eqn: Equation, a: PyTree, b: PyTree) -> PyTree:
     p = eqn.params
     t = triangle(a, p["lower"], p["unit_diagonal"]) if is_structured(a) and a.ndim == 2 else None
     if t is None or is_structured(b) or b.ndim != 2:
@@ -222,14 +224,14 @@ def _triangular_solve(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
     return ops.solve(t, b) if p["left_side"] else ops.solve(t, b.T).T
 
 
-def _reduce_sum(eqn: Any, a: PyTree) -> PyTree:
+def _reduce_sum(eqn: Equation, a: PyTree) -> PyTree:
     axes = eqn.params["axes"]
     if len(axes) == a.ndim:
         return ops.sum(a)
     return ops.sum(a, axis=axes[0]) if len(axes) == 1 else NotImplemented
 
 
-def _same_type(eqn: Any, a: PyTree) -> Any:
+def _same_type(eqn: Equation, a: PyTree) -> Kept:
     dtype = eqn.params.get("new_dtype", a.dtype)
     if dtype == a.dtype:
         return a

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -23,12 +23,16 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, units
 from tanjax._errors import UnitError, message
+from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxprs import is_literal
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
     ENDLESS,
     AnyUnit,
+    Binding,
     Each,
+    Found,
     Many,
     Monomial,
     Plain,
@@ -47,8 +51,17 @@ _SMALL = 64  # larger constants are not looked at: that would copy them from a d
 REGISTERED: dict[str, str] = {}
 
 
+@runtime_checkable
+class _Law(Protocol):
+    """What is asked of the law of a primitive: its signature, and whether it is that of each."""
+
+    @property
+    def each(self) -> bool: ...
+    def units(self, equation: Equation) -> str: ...
+
+
 @functools.cache
-def _laws() -> Any:
+def _laws() -> Mapping[str, _Law]:
     """The laws of primitives; with the rest of the scale graph a third of the time of an import."""
     from tanjax.scale.laws import LAWS
 
@@ -82,7 +95,7 @@ def require_root(unit: Unit, root: int) -> None:
         raise NeedsRoot(root)
 
 
-_UnitRule = Callable[[Any, list[Any]], list[Any]]
+_UnitRule = Callable[[Equation, list[Found]], list[Found]]
 _UNIT_RULES: dict[str, _UnitRule] = {}
 
 
@@ -97,17 +110,17 @@ def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
     return register
 
 
-def infer(jaxpr: Any, consts: list[PyTree], given: list[PyTree]) -> list[PyTree]:
+def infer(jaxpr: OpenJaxpr, consts: list[Found], given: list[Found]) -> list[Found]:
     """The units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
 
     **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
     differ by a prefix.
     """
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known: dict[Variable, Found] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, given, strict=True))
 
-    def read(v: PyTree) -> Any:
-        return literal_unit(v.val) if hasattr(v, "val") else known[v]
+    def read(v: Variable) -> Found:
+        return literal_unit(v.val) if is_literal(v) else known[v]
 
     for eqn in jaxpr.eqns:
         operands = [read(v) for v in eqn.invars]
@@ -123,7 +136,7 @@ def infer(jaxpr: Any, consts: list[PyTree], given: list[PyTree]) -> list[PyTree]
     return [read(v) for v in jaxpr.outvars]
 
 
-def literal_unit(value: PyTree) -> Any:
+def literal_unit(value: PyTree) -> Found:
     """The unit of a constant: zeros, infinities and nans have every unit, other numbers none.
 
     So has the largest number of a dtype, which stands for infinity.
@@ -142,7 +155,7 @@ def literal_unit(value: PyTree) -> Any:
     return ANY if np.any(zero) else ENDLESS
 
 
-def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _results(eqn: Equation, operands: list[Found]) -> list[Found]:
     from tanjax.scale.graph import is_expanded  # as in `_laws`
 
     name = eqn.primitive.name
@@ -167,7 +180,7 @@ def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
 
 
-def _expanded(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _expanded(eqn: Equation, operands: list[Found]) -> list[Found]:
     """An equation that stands for a program: by the name of its class, or by that program."""
     name = type(eqn.params.get("_prim")).__name__
     if name in _laws():
@@ -180,8 +193,8 @@ def _expanded(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 def apply_signature(
-    name: str, signature: Signature, operands: list[PyTree], count: int
-) -> list[PyTree]:
+    name: str, signature: Signature, operands: list[Found], count: int
+) -> list[Found]:
     """The units of `count` results of a positional signature."""
     roles = signature.roles_of(len(operands))
     labels = [label for label, _ in signature.roles]
@@ -193,9 +206,9 @@ def apply_signature(
         if isinstance(unit, Unit) and isinstance(target, Unit) and role.letter != "*":
             require_equal(unit, target)
     for letter, root in roots(signature.out).items():
-        if isinstance(binding.get(letter), Unit):
-            require_root(binding[letter], root)
-    groups: dict[str, list[PyTree]] = {}
+        if isinstance(bound := binding.get(letter), Unit):
+            require_root(bound, root)
+    groups: dict[str, list[Found]] = {}
     for role, unit, _ in triples:
         groups.setdefault(role.letter, []).append(unit)
     free = {
@@ -207,8 +220,12 @@ def apply_signature(
 
 
 def _out_units(
-    out: PyTree, binding: Any, free: dict[str, AnyUnit], operands: list[PyTree], count: int
-) -> Any:
+    out: PyTree,
+    binding: Binding,
+    free: dict[str, AnyUnit],
+    operands: list[Found],
+    count: int,
+) -> list[Found]:
     if isinstance(out, Several):
         return [u for item in out.items for u in _out_units(item, binding, free, operands, 1)]
     if isinstance(out, Each):
@@ -252,7 +269,7 @@ def _turned(unit: Unit, factor: PyTree, tolerance: float) -> Unit | None:
 
 
 @unit_rule("mul")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     for unit, other in zip(operands, reversed(eqn.invars), strict=True):
         if isinstance(unit, Unit) and unit is not one and unit.is_dimensionless:
             dtype = eqn.outvars[0].aval.dtype
@@ -266,7 +283,7 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("pow")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     base, exponent = operands
     if isinstance(exponent, Unit) and not exponent.is_dimensionless:
         raise not_dimensionless("pow", "exponent", exponent)
@@ -288,7 +305,7 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("convert_element_type")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     # a truth value asks whether something is zero, which it is in every linear unit
     if eqn.params["new_dtype"] == np.bool_:
         return apply_signature("bool", Signature.parse("x: u -> -"), operands, 1)
@@ -297,12 +314,12 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("bitcast_convert_type")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     plain = _plain_if_pure(operands)
     return apply_signature("bitcast_convert_type", Signature.parse("x: - -> -"), plain, 1)
 
 
-def _plain_if_pure(operands: list[PyTree]) -> list[PyTree]:
+def _plain_if_pure(operands: list[Found]) -> list[Found]:
     """A pure number is plain once it is an integer, which may become an index."""
     (unit,) = operands
     if not (isinstance(unit, Unit) and unit.is_dimensionless):
@@ -312,7 +329,7 @@ def _plain_if_pure(operands: list[PyTree]) -> list[PyTree]:
 
 
 @unit_rule("reduce")
-def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     """The computation must return what it took: operands and initial values in one unit."""
     same = Signature.parse("x: U, init: U -> u")
     half = len(operands) // 2

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import PyTree, Shaped
 
 from tanjax import _compat
-from tanjax._typing import Arraylike, DenseArray
+from tanjax._typing import AnyArray, Arraylike, DenseArray
 from tanjax.registry import custom_jvp
 
 from . import _divided_differences as divided
@@ -44,6 +44,7 @@ from ._shapes import Column, Numbers, Square
 Columns: TypeAlias = Shaped[DenseArray, "n k"]
 # Of a matrix `Spectral` and operands.
 Map: TypeAlias = Callable[..., Numbers]
+Tangent: TypeAlias = AnyArray  # or JAX's symbolic zero
 
 
 class Spectral(NamedTuple):
@@ -153,12 +154,12 @@ def _apply(rule: SpectralMap, s: Spectral, *operands: Numbers) -> Numbers:
     return value(s.a, s.w, s.u, s.held, operands)
 
 
-def moves(dot: Any) -> bool:
+def moves(dot: Tangent) -> bool:
     """Whether it is no symbolic zero."""
     return not isinstance(dot, SymbolicZero)
 
 
-def instantiated(dot: Any) -> Numbers:
+def instantiated(dot: Tangent) -> Numbers:
     """A tangent as an array."""
     return dot if moves(dot) else jnp.zeros(dot.aval.shape, dot.aval.dtype)
 
@@ -168,7 +169,7 @@ def _linear(rule: SpectralMap, s: Spectral, operands: PyTree, place: int, dot: N
     f, others = s.f, [*operands[:place], *operands[place + 1 :]]
     parts, tree = jax.tree.flatten((s[1:], others))
 
-    def given(parts: Any) -> tuple[Spectral, list[Numbers]]:
+    def given(parts: Iterable[Numbers]) -> tuple[Spectral, list[Numbers]]:
         fields, others = jax.tree.unflatten(tree, parts)
         return Spectral(f, *fields), others
 

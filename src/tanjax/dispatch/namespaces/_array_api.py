@@ -6,9 +6,9 @@ computes (a dtype, an array, another order of axes) structured arrays answer wit
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jax import Device
+from jax.sharding import Sharding
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
@@ -26,14 +26,16 @@ def _asarray(
     order: str | None = None,
     *,
     copy: bool | None = None,
-    device: Any = None,
+    device: Device | Sharding | None = None,
 ) -> PyTree:
     """An array already: in its dtype or another one, on its device or another one."""
     a = a if dtype is None else _astype(a, dtype)
     return a if device is None else a.to_device(device)
 
 
-def _astype(x: Natural, dtype: DTypeLike, /, *, copy: bool = False, device: Any = None) -> PyTree:
+def _astype(
+    x: Natural, dtype: DTypeLike, /, *, copy: bool = False, device: Device | Sharding | None = None
+) -> PyTree:
     x = x.astype(dtype) if isinstance(x, AbstractArray) else _dense("astype", x).astype(dtype)
     return x if device is None else x.to_device(device)
 
@@ -60,7 +62,7 @@ def _result_type(*args: PyTree) -> PyTree:
     return jnp.result_type(*(a.dtype if is_structured(a) else a for a in args))
 
 
-def _dense(name: str, x: Natural) -> Any:
+def _dense(name: str, x: Natural) -> Natural:
     return densified(x, name, _HINT)
 
 

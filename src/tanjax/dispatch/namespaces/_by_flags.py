@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
@@ -77,7 +76,7 @@ def _unwrap(period: PyTree = None) -> str:
 
 
 @signature_by_flags("numpy.compress", "numpy.extract")
-def _compress(size: Any = None) -> str:
+def _compress(size: int | None = None) -> str:
     role = "U" if size is None else "u"  # a given size fills up with zeros
     return f"a: {role}, arr: {role}, fill_value: {role} -> {role}"
 
@@ -121,7 +120,7 @@ def _edges(bins: PyTree) -> str:
 
 
 @signature_by_flags("linalg.norm", "linalg.vector_norm")
-def _norm(ord: Any = None) -> str:
+def _norm(ord: PyTree = None) -> str:
     counts = isinstance(ord, int | float) and ord == 0  # the number of entries that are not zero
     return f"x: u -> {'-' if counts else 'u'}"
 

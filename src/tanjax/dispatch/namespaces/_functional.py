@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Sequence, Set as AbstractSet
 
 import jax
 from jaxtyping import PyTree
@@ -27,7 +26,7 @@ def apply_along_axis(
 
 
 @unit_handler("numpy.apply_over_axes")
-def apply_over_axes(raw: Function, func: Function, a: PyTree, axes: Any) -> PyTree:
+def apply_over_axes(raw: Function, func: Function, a: PyTree, axes: int | Sequence[int]) -> PyTree:
     """The function is called once per axis, and may change the unit."""
     value, unit = split_unit(a)
     units = [unit]
@@ -43,7 +42,12 @@ def apply_over_axes(raw: Function, func: Function, a: PyTree, axes: Any) -> PyTr
 
 @unit_handler("numpy.piecewise")
 def piecewise(
-    raw: Function, x: PyTree, condlist: Any, funclist: Any, *args: PyTree, **kw: PyTree
+    raw: Function,
+    x: PyTree,
+    condlist: PyTree,
+    funclist: Sequence[PyTree],
+    *args: PyTree,
+    **kw: PyTree,
 ) -> PyTree:
     """Functions get quantities; what they return, and the constants, must share a unit."""
     value, unit = split_unit(x)
@@ -76,7 +80,11 @@ def _piece(
 
 @unit_handler("numpy.vectorize", always=True)
 def vectorize(
-    raw: Function, pyfunc: Function, *, excluded: Any = frozenset(), signature: Any = None
+    raw: Function,
+    pyfunc: Function,
+    *,
+    excluded: AbstractSet[int | str] = frozenset(),
+    signature: str | None = None,
 ) -> PyTree:
     """A vectorised function of quantities; excluded arguments are left alone."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from tanjax._typing import Function
+from tanjax._typing import Function, Primal
 from tanjax.arrays import convert, is_quantity, split_unit, stored_of
 from tanjax.registry.quantities import (
     UnitFunction,
@@ -68,7 +68,7 @@ def _unit_function(raw: Function, signature: str) -> UnitFunction:
     return UnitFunction(raw.__name__, raw, signature)
 
 
-def pure(name: str, label: str, x: PyTree) -> Any:
+def pure(name: str, label: str, x: PyTree) -> Primal:
     """The number of a dimensionless value. **Raises:** `UnitError`."""
     if not is_quantity(x):
         return x
@@ -77,7 +77,7 @@ def pure(name: str, label: str, x: PyTree) -> Any:
     return x.plain(name)
 
 
-def linear(name: str, label: str, x: PyTree) -> tuple[Any, Unit]:
+def linear(name: str, label: str, x: PyTree) -> tuple[Primal, Unit]:
     """As `split_unit`, refusing points of an affine or logarithmic scale."""
     value, unit = split_unit(x)
     if not unit.is_linear:
@@ -93,12 +93,12 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
     parsed = Role.parse(role)
     leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
     operands = [(parsed, unit_of(x), f"item {i}") for i, x in enumerate(leaves)]
-    unit: Any = bind(name, operands).get(parsed.letter)
+    unit = bind(name, operands).get(parsed.letter)
     if unit is None:
         return None, treedef.unflatten([stored_of(x) for x in leaves])
     pure = [x for x in leaves if unit_of(x) is None]
     unit = meeting([x for x in leaves if is_quantity(x)], unit, pure)
-    labels = [(one if unit.scale else unit) if u is None else u for _, u, _ in operands]
+    labels: list[Any] = [(one if unit.scale else unit) if u is None else u for _, u, _ in operands]
     numbers = [
         stored_of(x) if label is ANY else convert(stored_of(x), label, unit)
         for x, label in zip(leaves, labels, strict=True)
@@ -106,7 +106,7 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
     return unit, treedef.unflatten(numbers)
 
 
-def together(name: str, role: str, call: Function, *trees: PyTree) -> Any:
+def together(name: str, role: str, call: Function, *trees: PyTree) -> PyTree:
     """`call` of nested operands in one unit, which its result has; what it loses of them is said.
 
     **Raises:** `UnitError` if they share no unit.
@@ -116,7 +116,7 @@ def together(name: str, role: str, call: Function, *trees: PyTree) -> Any:
         return with_unit(call(*numbers), unit)
     leaves, treedef = jax.tree.flatten(numbers)
     given = jax.tree.leaves(trees, is_leaf=is_quantity)
-    labels = [one if u is None else u for u in map(unit_of, given)]
+    labels: list[Any] = [one if u is None else u for u in map(unit_of, given)]
     origins = [
         None if label is ANY else (stored_of(x), label, unit)
         for x, label in zip(given, labels, strict=True)
@@ -125,6 +125,6 @@ def together(name: str, role: str, call: Function, *trees: PyTree) -> Any:
     return with_unit(checked(name, on_leaves, leaves, origins, given), unit)
 
 
-def with_unit(x: PyTree, unit: Unit | None) -> Any:
+def with_unit(x: PyTree, unit: Unit | None) -> PyTree:
     """A quantity, or the number if there is no unit."""
     return plain_result(x) if unit is None else labelled(x, unit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -57,7 +56,7 @@ def matrix_rank(
 
 @unit_handler("scipy.linalg.cho_solve")
 def cho_solve(
-    raw: Function, c_and_lower: Any, b: PyTree, *args: PyTree, **kwargs: PyTree
+    raw: Function, c_and_lower: tuple[PyTree, bool], b: PyTree, *args: PyTree, **kwargs: PyTree
 ) -> Unitful:
     """The factor has half of the matrix' unit."""
     factor, lower = c_and_lower

@@ -12,7 +12,7 @@ import importlib
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import PyTree
@@ -67,8 +67,12 @@ _IN_RANGE = {
 }
 
 
+# What a namespace has under a name: a function, a class, a number, a module.
+Member: TypeAlias = Any
+
+
 @functools.cache
-def function(table: str, name: str) -> Any:
+def function(table: str, name: str) -> Member:
     """What `name` of a namespace is on quantities; `table` is `"numpy"`, `"linalg"`, `"lax"`.
 
     **Raises:** `AttributeError` if JAX has no such name.
@@ -85,7 +89,7 @@ def function(table: str, name: str) -> Any:
     return noting
 
 
-def _function(table: str, name: str) -> Any:
+def _function(table: str, name: str) -> Member:
     module = importlib.import_module(_MODULES.get(table, f"jax.{table}"))
     raw = getattr(module, name)
     raw = DIFFERENTIABLE.get(f"{table}.{name}", lambda raw: raw)(raw)
@@ -114,7 +118,7 @@ def _function(table: str, name: str) -> Any:
     return function
 
 
-def _handled(name: str, handler: Function, raw: Function) -> Any:
+def _handled(name: str, handler: Function, raw: Function) -> Function:
     """A handler on `raw`; through the scale graph where its numbers are near the ends."""
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
@@ -200,7 +204,7 @@ class Namespace(types.ModuleType):
         super().__init__(name, f"`{mirrored}`, opened to quantities and structured arrays.")
         self._table, self._mirrored = table, mirrored
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Member:
         return _member(self.__name__, self._table, self._mirrored, name)
 
     def __dir__(self) -> list[str]:
@@ -209,7 +213,7 @@ class Namespace(types.ModuleType):
 
 def mirror(
     name: str, table: str, mirrored: str, submodules: tuple[str, ...] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+) -> tuple[Callable[[str], Member], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of the module `name`, which mirrors `mirrored`.
 
     `submodules` become importable: `import tanjax.numpy.linalg`.
@@ -220,7 +224,7 @@ def mirror(
     return functools.partial(_member, name, table, mirrored), functools.partial(_names, mirrored)
 
 
-def _member(module: str, table: str, mirrored: str, name: str) -> Any:
+def _member(module: str, table: str, mirrored: str, name: str) -> Member:
     if name.startswith("__array_") and table == "numpy":  # the array API's facts, which are JAX's
         return getattr(importlib.import_module(mirrored), name)
     if name.startswith("__"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError, message
-from tanjax._typing import Function
+from tanjax._typing import Axis, Function
 from tanjax.arrays import Unitful, convert, is_inexact, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import one
@@ -32,7 +31,7 @@ from .signatures import TABLES
 
 @unit_handler("numpy.array", "numpy.asarray")
 def array(
-    raw: Function, object: Any, dtype: DTypeLike | None = None, *args: PyTree, **kwargs: PyTree
+    raw: Function, object: PyTree, dtype: DTypeLike | None = None, *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
     """A quantity, or a nested list of quantities, as one quantity."""
     make = lambda numbers: raw(numbers, dtype, *args, **kwargs)
@@ -47,7 +46,11 @@ def block(raw: Function, arrays: PyTree) -> PyTree:
 
 @unit_handler("numpy.pad")
 def pad(
-    raw: Function, array: PyTree, pad_width: Any, mode: Any = "constant", **kwargs: PyTree
+    raw: Function,
+    array: PyTree,
+    pad_width: PyTree,
+    mode: str | Function = "constant",
+    **kwargs: PyTree,
 ) -> PyTree:
     """What is filled in has the unit of the array; a function as `mode` sees numbers in it."""
     fills = {k: kwargs[k] for k in ("constant_values", "end_values") if k in kwargs}
@@ -129,7 +132,12 @@ def linspace(
 
 @unit_handler("numpy.arange")
 def arange(
-    raw: Function, start: PyTree, stop: PyTree = None, step: Any = None, *args: PyTree, **kw: PyTree
+    raw: Function,
+    start: PyTree,
+    stop: PyTree = None,
+    step: PyTree = None,
+    *args: PyTree,
+    **kw: PyTree,
 ) -> PyTree:
     """The step has the unit. **Raises:** `UnitError` if it is left out: 1 of which unit?"""
     out = unit_function(raw, "start: u, stop: u, step: u -> u")(start, stop, step, *args, **kw)
@@ -252,7 +260,7 @@ def ediff1d(raw: Function, ary: PyTree, to_end: PyTree = None, to_begin: PyTree 
 
 @unit_handler("numpy.gradient")
 def gradient(
-    raw: Function, f: Function, *spacing: PyTree, axis: Any = None, edge_order: Any = None
+    raw: Function, f: Function, *spacing: PyTree, axis: Axis = None, edge_order: int | None = None
 ) -> PyTree:
     """One result per axis, each per unit of the spacing of its axis."""
     unit, (value,) = differences("gradient", "U", f)

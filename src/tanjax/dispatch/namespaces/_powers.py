@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, describe, message
-from tanjax._typing import Function
+from tanjax._typing import Axis, Function
 from tanjax.arrays import Unitful, is_quantity, rooted, split_unit
 from tanjax.registry.quantities import labelled, unscale
 from tanjax.units import Unit, one
@@ -52,7 +51,7 @@ def _size_of(exponent: PyTree) -> float:
     return max(1.0, float(np.max(np.abs(np.asarray(value))))) if known else 2.0
 
 
-def _count(shape: tuple[int, ...], axis: Any) -> int:
+def _count(shape: tuple[int, ...], axis: Axis) -> int:
     if axis is None:
         return math.prod(shape)
     axes = axis if isinstance(axis, tuple) else (axis,)
@@ -119,7 +118,7 @@ def lax_power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
 
 
 @unit_handler("numpy.prod", "numpy.nanprod")
-def prod(raw: Function, a: PyTree, axis: Any = None, *args: PyTree, **kwargs: PyTree) -> PyTree:
+def prod(raw: Function, a: PyTree, axis: Axis = None, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """The unit to the power of the number of factors."""
     if args:
         kwargs |= zip(("dtype", "out", "keepdims", "initial", "where"), args, strict=False)
@@ -135,7 +134,7 @@ def prod(raw: Function, a: PyTree, axis: Any = None, *args: PyTree, **kwargs: Py
 
 
 @unit_handler("lax.reduce_prod")
-def reduce_prod(raw: Function, operand: PyTree, axes: Any) -> Unitful:
+def reduce_prod(raw: Function, operand: PyTree, axes: Sequence[int]) -> Unitful:
     """The unit to the power of the number of factors."""
     value, unit = split_unit(operand)
     count = int(np.prod([jnp.shape(value)[a] for a in axes], dtype=int))
@@ -143,7 +142,7 @@ def reduce_prod(raw: Function, operand: PyTree, axes: Any) -> Unitful:
 
 
 @unit_handler("numpy.einsum")
-def einsum(raw: Function, subscripts: Any, /, *operands: PyTree, **kwargs: PyTree) -> PyTree:
+def einsum(raw: Function, subscripts: object, /, *operands: PyTree, **kwargs: PyTree) -> PyTree:
     """The product of the units of the operands."""
     if not isinstance(subscripts, str):
         raise UnitError("einsum: with quantities the subscripts come first, as a text.")

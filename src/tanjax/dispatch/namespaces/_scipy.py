@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import incompatible
-from tanjax._typing import Function
+from tanjax._typing import DenseArray, Function
 from tanjax.arrays import convert, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
@@ -22,7 +21,7 @@ from ._handler import common, linear, unit_function, unit_handler, with_unit
 
 @unit_handler("random.multivariate_normal")
 def draw_multivariate_normal(
-    raw: Function, key: Any, mean: PyTree, cov: PyTree, *args: PyTree, **kw: PyTree
+    raw: Function, key: DenseArray, mean: PyTree, cov: PyTree, *args: PyTree, **kw: PyTree
 ) -> PyTree:
     """The covariance is in the square of the unit of the mean."""
     (value, unit), (square, given) = split_unit(mean), linear("multivariate_normal", "cov", cov)
@@ -80,7 +79,7 @@ class UnitfulInterpolator:
             fill_value if fill is None and fill_value is not None else fill,
         )
 
-    def __call__(self, xi: PyTree, method: Any = None) -> PyTree:
+    def __call__(self, xi: PyTree, method: str | None = None) -> PyTree:
         """Values at points: one quantity per axis in a tuple, or an array if they share a unit."""
         if isinstance(xi, tuple | list):
             parts = [self._coordinate(i, x) for i, x in enumerate(xi)]

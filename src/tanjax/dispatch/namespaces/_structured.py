@@ -15,10 +15,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable
-from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
@@ -123,7 +123,10 @@ def _is_array(x: PyTree) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _of_arrays(
-    raw: Function, tree: Any, moving: tuple[int, ...], fixed: tuple[tuple[int, type, Any], ...]
+    raw: Function,
+    tree: PyTreeDef,
+    moving: tuple[int, ...],
+    fixed: tuple[tuple[int, type, Hashable], ...],
 ) -> Function:
     def on_arrays(*arrays: PyTree) -> PyTree:
         leaves = dict(zip(moving, arrays, strict=True)) | {i: x for i, _, x in fixed}

@@ -6,7 +6,7 @@ another power of two to fit together, the array takes it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 from jaxtyping import PyTree
@@ -36,7 +36,10 @@ from tanjax.registry.quantities import (
     through_graph,
     unscale,
 )
+from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit, not_linear
+
+from .._indexed import Index
 
 
 class At:
@@ -47,10 +50,10 @@ class At:
     def __init__(self, q: Unitful) -> None:
         self.q = q
 
-    def __getitem__(self, index: Any) -> Updates:
+    def __getitem__(self, index: Index) -> Updates:
         return Updates(self.q, index)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         hint = f"; say where: `q.at[index].{name}(...)`, or `q.at[...]` for everywhere"
         raise AttributeError(f"`at` has no `{name}`{hint if hasattr(Updates, name) else ''}.")
 
@@ -60,10 +63,10 @@ class Updates:
 
     __slots__ = ("index", "q")
 
-    def __init__(self, q: Unitful, index: Any) -> None:
+    def __init__(self, q: Unitful, index: Index) -> None:
         self.q, self.index = q, index
 
-    def __getitem__(self, index: Any) -> PyTree:
+    def __getitem__(self, index: Index) -> PyTree:
         raise TypeError("`q.at[i]` has its index: write `q.at[i, j]` instead of `q.at[i][j]`.")
 
     def _at(self) -> PyTree:
@@ -95,7 +98,7 @@ class Updates:
         return unitful(getattr(self._at(), name)(number, **kwargs), self.q.label)
 
     def _at_label(
-        self, name: str, values: Unitful, label: Any, kwargs: dict[str, PyTree]
+        self, name: str, values: Unitful, label: Unit, kwargs: dict[str, PyTree]
     ) -> PyTree:
         """The updated numbers under a label; it says so if some are lost that they depend on."""
         pairs = [(x.stored, x.label, label) for x in (self.q, values)]
@@ -191,7 +194,7 @@ def _array(x: PyTree) -> PyTree:
     return x if is_structured(x) else as_array(x)
 
 
-def _convert_for(where: str, x: PyTree, unit: Any) -> PyTree:
+def _convert_for(where: str, x: PyTree, unit: Unit) -> PyTree:
     value, own = split_unit(x)
     if own.dimension is not unit.dimension:
         given = describe_unit(label_of(x))

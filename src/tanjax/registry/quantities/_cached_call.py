@@ -16,7 +16,7 @@ have no pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -26,14 +26,15 @@ from tanjax._typing import Function
 from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, stored_of, unitful
 from tanjax.units import Unit, conversion
 
-from ._headroom import is_weak
+from ._headroom import Slot, is_weak
 from ._overflow import NEEDS_VALUES
 
 _SEQUENCES = (list, tuple)
 _concrete: dict[type, bool] = {}
 
-CachedCall = Callable[[Any, Any], Any]
-Move = tuple[Any, Any, Unit, Unit]  # slot, index in a sequence or None, from, to
+CachedCall = Callable[[Sequence[PyTree], dict[str, PyTree]], PyTree]
+_Stripped = tuple[list[PyTree], dict[str, PyTree]]  # the arguments as numbers
+Move = tuple[Slot, int | None, Unit, Unit]  # the index in a sequence, if it is one; from, to
 
 
 def pattern(values: PyTree) -> tuple[PyTree, ...] | None:
@@ -75,7 +76,7 @@ def cached_call(
     kwargs: dict[str, PyTree],
     moves: list[Move],
     label: Function | Unit | None,
-    programs: dict[Any, Function],
+    programs: dict[Hashable, Function],
 ) -> CachedCall:
     """A function of the arguments of a call like this one.
 
@@ -107,10 +108,10 @@ def cached_call(
 
 def _stripper(
     nested: list[int], named: list[str]
-) -> Callable[[Any, Any], tuple[list[PyTree], Any]]:
+) -> Callable[[Sequence[PyTree], dict[str, PyTree]], _Stripped]:
     """A function from arguments to numbers; `nested`, `named`: where to look for more of them."""
 
-    def stripped(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> tuple[list[PyTree], Any]:
+    def stripped(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> _Stripped:
         values = [stored_of(a) for a in args]
         for i in nested:
             values[i] = [stored_of(v) for v in values[i]]
@@ -125,7 +126,7 @@ def _stripper(
 
 def _converting(
     raw: Function,
-    stripped: Callable[[Any, Any], tuple[list[PyTree], Any]],
+    stripped: Callable[[Sequence[PyTree], dict[str, PyTree]], _Stripped],
     finish: Function,
     moves: list[Move],
     fused: Function | None,
@@ -150,7 +151,7 @@ def _converting(
     return converting
 
 
-def _fused(raw: Function, moves: list[Move], programs: dict[Any, Function]) -> Function | None:
+def _fused(raw: Function, moves: list[Move], programs: dict[Hashable, Function]) -> Function | None:
     """Conversions and function as one program; `None` if a factor needs a closer look."""
     places, factors = [], []
     for slot, index, a, b in moves:
@@ -166,7 +167,7 @@ def _fused(raw: Function, moves: list[Move], programs: dict[Any, Function]) -> F
     if key not in programs:
 
         def convert_and_call(factors: PyTree, *values: PyTree) -> PyTree:
-            given = list(values)
+            given: Any = list(values)
             for (slot, index, divides), factor in zip(key, factors, strict=True):
                 holder: Any = given if index is None else given[slot]
                 place = slot if index is None else index

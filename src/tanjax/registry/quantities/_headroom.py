@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import PyTree
 
@@ -74,7 +74,11 @@ def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float 
     return True
 
 
-Place = tuple[Any, Any]  # of an argument: position or name, index in a sequence or None
+Slot: TypeAlias = int | str  # of an argument: its position or its name
+Place = tuple[Slot, int | None]  # of an argument; with the index in a sequence that is one
+Spot: TypeAlias = (
+    Any  # of an operand: its slot, or a tuple of that of a sequence and the index in it
+)
 
 
 class Need(NamedTuple):
@@ -138,9 +142,11 @@ def needed(
     return Need(spread, stretch, tuple(places), 1.0 if chooses else 2.0)
 
 
-def value_at(args: Sequence[PyTree], kwargs: dict[str, PyTree], slot: Any, index: Any) -> PyTree:
+def value_at(
+    args: Sequence[PyTree], kwargs: dict[str, PyTree], slot: Slot, index: int | None
+) -> PyTree:
     """An argument, or an item of a sequence that is one."""
-    value = args[slot] if type(slot) is int else kwargs[slot]
+    value = args[slot] if isinstance(slot, int) else kwargs[slot]
     return value if index is None else value[index]
 
 
@@ -206,7 +212,7 @@ _ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
 _CROWDED = (math.inf, -math.inf, -math.inf, -math.inf)
 
 
-def _room(q: Unitful) -> Any:
+def _room(q: Unitful) -> tuple[float, ...]:
     """The bits of a quantity, and by how many digits it may grow; kept with the quantity."""
     bits, span = bits_of(q), range_of(q.dtype)
     if bits is None or span is None:  # of tracers the labels alone are known

@@ -7,16 +7,15 @@ label(raw_results, {"u": metre, "v": second}, operands)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from jaxtyping import PyTree
 
 from tanjax.units import Unit
-from tanjax.units.signatures import Each, Many, Monomial, Operand, Plain, Several
+from tanjax.units.signatures import Binding, Each, Many, Monomial, Operand, Plain, Several
 
 from ._overflow import labelled, like, plain_result
 
-Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
+Label = Callable[[PyTree, Binding, list[Operand]], PyTree]
 
 
 def labeller(out: PyTree) -> Label:
@@ -43,20 +42,20 @@ def _label_monomial(out: Monomial) -> Label:
     if len(out.powers) == 1 and out.powers[0][1] == 1:
         letter = out.powers[0][0]
 
-        def label_one(result: PyTree, binding: dict[str, Any], operands: PyTree) -> PyTree:
+        def label_one(result: PyTree, binding: Binding, operands: PyTree) -> PyTree:
             unit = binding.get(letter)
             return plain_result(result) if unit is None else labelled(result, unit)
 
         return label_one
 
-    def label(result: PyTree, binding: dict[str, Any], operands: PyTree) -> Any:
+    def label(result: PyTree, binding: Binding, operands: PyTree) -> PyTree:
         unit = out.unit(binding)
         return plain_result(result) if unit is None else labelled(result, unit)
 
     return label
 
 
-def _label_each(result: PyTree, binding: Any, operands: list[Operand]) -> PyTree:
+def _label_each(result: PyTree, binding: Binding, operands: list[Operand]) -> PyTree:
     """Label every result with the unit of the operand in its place."""
     own = [unit for role, unit, _ in operands if role.letter == "*"]
     single = not isinstance(result, list | tuple)

@@ -43,7 +43,9 @@ from tanjax.units import Unit
 
 from ._headroom import is_weak, value_at
 
-Origin = tuple[Any, Unit, Unit] | None  # a number as it was, its label, the label it was brought to
+Origin = (
+    tuple[PyTree, Unit, Unit] | None
+)  # a number as it was, its label, the label it was brought to
 
 
 def checked(

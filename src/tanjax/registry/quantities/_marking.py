@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ._unit_function import UnitFunction
 
 
-def captured(name: str, function: Function, kind: str = "operation") -> Function:
+def captured(name: str, function: Function, kind: _marks.Kind = "operation") -> Function:
     """A function of quantities whose captured calls are equations."""
-    marks: dict[object, object] = {}
+    marks: _marks.Cache = {}
 
     @functools.wraps(function, updated=())
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -54,8 +54,8 @@ def _marked(
     run: Function,
     args: Sequence[PyTree],
     kwargs: dict[str, PyTree],
-    marks: dict[object, object],
-    kind: str = "operation",
+    marks: _marks.Cache,
+    kind: _marks.Kind = "operation",
 ) -> PyTree:
     leaves = jax.tree.leaves((args, kwargs), is_leaf=is_quantity)
     seen = any(map(is_quantity, leaves)) and not any(map(_is_unseen, leaves))

@@ -12,7 +12,6 @@ Sharp edges. Of tracers the labels alone are known: that of the largest scale is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import jax
 from jaxtyping import PyTree
@@ -33,9 +32,10 @@ from tanjax.arrays import (
     shift,
     unitful,
 )
-from tanjax.units import Unit, one
+from tanjax.units import Dimension, Unit, one
+from tanjax.units.signatures import Binding
 
-from ._headroom import value_at
+from ._headroom import Spot, value_at
 from ._losses import checked
 
 
@@ -43,10 +43,10 @@ def fitted(
     args: Sequence[PyTree],
     kwargs: dict[str, PyTree],
     operands: PyTree,
-    where: Any,
-    binding: dict[str, Any],
+    where: Sequence[Spot],
+    binding: Binding,
     roots: dict[str, int],
-) -> tuple[dict[str, PyTree], dict[Any, int]]:
+) -> tuple[Binding, dict[Spot, int]]:
     """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
 
     A function that has a meaning on quantities is homogeneous in each of its units, so a power of
@@ -66,13 +66,13 @@ def fitted(
         elif unit is None:
             pure.setdefault(role.letter, []).append(value)
     new = dict(binding)
-    inner: dict[Any, int] = {}
+    inner: dict[Spot, int] = {}
     for letter, members in groups.items():
         if letter == "1":
             inner.update(_pure(members))
-        elif isinstance(binding.get(letter), Unit) and binding[letter].is_linear:
+        elif isinstance(bound := binding.get(letter), Unit) and bound.is_linear:
             of, beside = [q for _, q in members], pure.get(letter, ())
-            new[letter] = centred_label(of, binding[letter], roots.get(letter, 1), beside)
+            new[letter] = centred_label(of, bound, roots.get(letter, 1), beside)
     return new, inner
 
 
@@ -133,7 +133,7 @@ def centred_call(
     **Returns:** also whether none of them had an exponent before.
     """
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
-    groups: dict[Any, list[PyTree]] = {}
+    groups: dict[Dimension, list[PyTree]] = {}
     for q in leaves:
         if is_quantity(q) and q.label.is_linear and not is_structured(q.stored):
             groups.setdefault(q.label.dimension, []).append(q)
@@ -159,7 +159,7 @@ def centred_call(
     return checked(operation, on_moved, numbers, origins, leaves), plain
 
 
-def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Any, int]]:
+def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Spot, int]]:
     """The places of pure numbers that do not fit at exponent 0, and their exponents.
 
     What a unit is worth, 10^-19 for eV / J, is part of them: stored numbers stay where they are.

@@ -35,7 +35,7 @@ from tanjax.arrays import (
 )
 from tanjax.units import Unit, one
 
-from ._headroom import needs_graph
+from ._headroom import Spot, needs_graph
 
 _SEQUENCES = (list, tuple)
 # What a traced function raises that looks at numbers: JAX's errors of types are `TypeError`s.
@@ -105,7 +105,7 @@ def plain_result(result: PyTree) -> PyTree:
     return like(result, map(plain_result, result)) if isinstance(result, list | tuple) else result
 
 
-def like(result: PyTree, items: Iterable[Any]) -> PyTree:
+def like(result: PyTree, items: Iterable[PyTree]) -> PyTree:
     """A sequence of the class of another, which may be a named tuple; of no sequence a list."""
     if hasattr(result, "_fields"):
         return type(result)(*items)
@@ -126,13 +126,13 @@ def unscale(result: PyTree) -> PyTree:
 
 
 def without_exponents(
-    args: Sequence[PyTree], kwargs: dict[str, PyTree], inner: dict[Any, int]
+    args: Sequence[PyTree], kwargs: dict[str, PyTree], inner: dict[Spot, int]
 ) -> tuple[PyTree, PyTree]:
     """Arguments without the powers of two that are in `inner`."""
     return _changed(args, kwargs, inner, lambda q, e: unitful(q.stored, q.label.scaled(-e)))
 
 
-def shifted(call: Function, inner: dict[Any, int]) -> Function:
+def shifted(call: Function, inner: dict[Spot, int]) -> Function:
     """`call` of numbers that are multiplied by a power of two first, inside of the graph."""
     if not inner:
         return call
@@ -145,7 +145,7 @@ def shifted(call: Function, inner: dict[Any, int]) -> Function:
 
 
 def _changed(
-    args: Sequence[PyTree], kwargs: dict[str, PyTree], places: dict[Any, int], change: Function
+    args: Sequence[PyTree], kwargs: dict[str, PyTree], places: dict[Spot, int], change: Function
 ) -> tuple[PyTree, PyTree]:
     """Arguments with `change(value, exponent)` at some places."""
     args, kwargs = list(args), dict(kwargs)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+
+from jaxtyping import PyTree
 
 from tanjax.arrays import Unitful
 
@@ -25,14 +26,14 @@ class _Lifting(threading.local):
     """Who turns quantities into numbers, innermost last; JAX traces per thread."""
 
     def __init__(self) -> None:
-        self.stack: list[Callable[[Unitful], Any]] = []
+        self.stack: list[Callable[[Unitful], PyTree]] = []
 
 
 _LIFTING = _Lifting()
 
 
 @contextlib.contextmanager
-def lifting(number: Callable[[Unitful], Any]) -> Iterator[None]:
+def lifting(number: Callable[[Unitful], PyTree]) -> Iterator[None]:
     """Inside, a quantity that does not fit a plain number is one: `number(quantity)`.
 
     For code whose units are tracked elsewhere, and which closes over quantities.
@@ -44,7 +45,7 @@ def lifting(number: Callable[[Unitful], Any]) -> Iterator[None]:
         _LIFTING.stack.pop()
 
 
-def innermost_lift() -> Callable[[Unitful], Any] | None:
+def innermost_lift() -> Callable[[Unitful], PyTree] | None:
     """What turns a quantity into a number here, if anything does."""
     return _LIFTING.stack[-1] if _LIFTING.stack else None
 

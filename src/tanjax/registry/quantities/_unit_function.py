@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
-from tanjax._marks import ACTIVE, capturing
+from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, floating, is_structured, split_unit
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
+    Binding,
+    Found,
     Monomial,
     Operand,
     Plain,
@@ -41,7 +43,7 @@ from tanjax.units.signatures import (
 )
 
 from ._cached_call import CachedCall, Move, cached_call, pattern
-from ._headroom import CHOOSING, Need, distance, needed, needs_graph
+from ._headroom import CHOOSING, Need, Slot, Spot, distance, needed, needs_graph
 from ._labels import labeller
 from ._losses import checked_call, narrowest
 from ._marking import marked_function
@@ -51,9 +53,9 @@ from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
-_UNKNOWN: Any = (None, None)
+_UNKNOWN: tuple[None, None] = (None, None)
 _MOST_CALLS = 1024  # a pattern of a sequence holds its length, so their number has no bound
-Structured = Callable[..., Any]
+Structured = Function
 
 
 class UnitFunction:
@@ -79,21 +81,23 @@ class UnitFunction:
         self.by_name = dict(self.signature.roles)
         self.names = names or _parameter_names(raw, self.signature)
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
-        self.on_scale: Any = None  # what to do with points of an affine scale
-        self.near_limits: Any = None  # what to do with numbers near the ends of the range
+        self.on_scale: Function | None = None  # what to do with points of an affine scale
+        self.near_limits: Function | None = (
+            None  # what to do with numbers near the ends of the range
+        )
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._label = labeller(self.signature.out)
         self._roots = roots(self.signature.out)
-        self._calls: dict[Any, tuple[CachedCall, Need | None]] = {}
-        self._programs: dict[Any, Function] = {}
-        self.marks: dict[Any, Any] = {}  # of captured calls
+        self._calls: dict[Hashable, tuple[CachedCall, Need | None]] = {}
+        self._programs: dict[Hashable, Function] = {}
+        self.marks: Cache = {}  # of captured calls
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if ACTIVE[0] and capturing() and (_kind(args) or _kind(kwargs.values())):
             return marked_function(self, args, kwargs)
         # 1.3 us instead of 4.5 us from the second call with these units on. Safe because only calls
         # that resolved are kept, under everything that their resolution looked at.
-        key: Any = pattern(args)
+        key: Hashable = pattern(args)
         if kwargs and key is not None:
             named = pattern(kwargs.values())
             key = None if named is None else (key, tuple(kwargs), named)
@@ -108,7 +112,7 @@ class UnitFunction:
         """A call of which nothing is kept, and that is no equation of its own."""
         return self._resolve(None, args, kwargs)
 
-    def _resolve(self, key: Any, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
+    def _resolve(self, key: Hashable, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
         """A call whose units are not known yet; it is kept for the next time."""
         kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
         if not kind:
@@ -141,18 +145,18 @@ class UnitFunction:
 
     def _remember(
         self,
-        key: Any,
+        key: Hashable,
         args: Sequence[PyTree],
         kwargs: dict[str, PyTree],
         operands: list[Operand],
-        where: Any,
-        binding: Any,
+        where: Sequence[Spot],
+        binding: Binding,
         need: Need | None,
     ) -> None:
         """Keep what was found out about a call."""
         moves = _moves(operands, where, binding)
         out: PyTree = self.signature.out
-        label: Any = lambda result: self._label(result, binding, operands)
+        label: Function | Unit | None = lambda result: self._label(result, binding, operands)
         if isinstance(out, Plain):
             label = None
         elif isinstance(out, Monomial):
@@ -167,8 +171,8 @@ class UnitFunction:
         args: Sequence[PyTree],
         kwargs: dict[str, PyTree],
         operands: PyTree,
-        where: Any,
-        binding: Any,
+        where: Sequence[Spot],
+        binding: Binding,
     ) -> PyTree:
         """A call on numbers near the ends of the range: see `_overflow`."""
         if self.near_limits is not None and not kwargs and len(args) == 2:
@@ -192,10 +196,10 @@ class UnitFunction:
 
     def _operands(
         self, args: Sequence[PyTree], kwargs: dict[str, PyTree]
-    ) -> tuple[list[Operand], list[PyTree]]:
+    ) -> tuple[list[Operand], list[Spot]]:
         """Every operand with its role, unit and name, and where it stands."""
         operands: list[Operand] = []
-        where: list[Any] = []
+        where: list[Spot] = []
         roles, names = self.by_position, self.names
         fixed = len(roles)
         for i, value in enumerate(args):
@@ -217,8 +221,8 @@ class UnitFunction:
         args: Sequence[PyTree],
         kwargs: dict[str, PyTree],
         operands: PyTree,
-        where: Any,
-        binding: Any,
+        where: Sequence[Spot],
+        binding: Binding,
     ) -> tuple[PyTree, PyTree]:
         """The arguments as plain numbers in the units that were resolved."""
         new_args, new_kwargs = list(args), kwargs
@@ -228,7 +232,7 @@ class UnitFunction:
                 new_kwargs = dict(kwargs)
             holder: Any = new_args if type(slot) is int else new_kwargs
             value = holder[slot] if index is None else holder[slot][index]
-            target = one if role.letter == "1" else binding.get(role.letter)
+            target: Any = one if role.letter == "1" else binding.get(role.letter)
             if unit is ANY:
                 continue
             if type(value) is Unitful:
@@ -252,11 +256,11 @@ class UnitFunction:
         return f"<tanjax function {self.name}: {self.signature.text}>"
 
 
-def _moves(operands: list[Operand], where: Any, binding: Any) -> list[Move]:
+def _moves(operands: list[Operand], where: Sequence[Spot], binding: Binding) -> list[Move]:
     """The operands that are converted: where they stand, from which unit, to which."""
     moves: list[Move] = []
     for (role, unit, _), place in zip(operands, where, strict=True):
-        target = one if role.letter == "1" else binding.get(role.letter)
+        target: Any = one if role.letter == "1" else binding.get(role.letter)
         if unit is None and isinstance(target, Unit) and target.scale:
             unit = one  # a pure number meets quantities at an exponent
         if isinstance(unit, Unit) and unit is not target and role.letter != "*":
@@ -294,11 +298,11 @@ def _has_quantity(values: PyTree) -> bool:
 def _add_operand(
     function: str,
     operands: list[Operand],
-    where: list[Any],
+    where: list[Spot],
     role: Role,
     name: str,
     value: PyTree,
-    slot: Any,
+    slot: Slot,
 ) -> None:
     """Append an operand, or every item of a sequence of operands."""
     kind = type(value)
@@ -323,7 +327,7 @@ def _add_operand(
         where.append(slot)
 
 
-def unit_of(value: PyTree) -> Any:
+def unit_of(value: PyTree) -> Found:
     """The unit of a value: of a quantity its own, of a literal zero any, `None` of plain ones."""
     kind = type(value)
     if kind is Unitful:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
 
 import numpy as np
+
+from tanjax._typing import AnyArray
 
 from ._judge import exact_results
 from ._operations import HELPERS, OPERATIONS, ROUND, SI
@@ -49,7 +50,7 @@ class _Maker:
         self.kinds = {a.name: a.kind for a in self.arguments}
         self.steps: list[Step] = []
         self.helpers: list[tuple[str, str]] = []
-        self.closed: list[tuple[str, Any]] = []
+        self.closed: list[tuple[str, AnyArray]] = []
 
     def constant(self) -> str:
         r = self.random.random()

@@ -12,13 +12,13 @@ not judged, and counted as such.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax._compat import Loop
+from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr, Variable
+from tanjax._jaxprs import Readable, is_literal
 
 from ._primitives import MEANINGS, Unusable
 from ._wide import Sample, Wide, constant
@@ -27,7 +27,7 @@ _MANY = 2000  # turns of a loop
 
 
 def evaluate(
-    closed: Any, arguments: list[PyTree], sample: Sample, dtype: DTypeLike
+    closed: Readable, arguments: list[PyTree], sample: Sample, dtype: DTypeLike
 ) -> list[PyTree]:
     """Results of a closed jaxpr on NumPy arrays; numbers are `longdouble`, integers themselves.
 
@@ -52,22 +52,22 @@ class _Run:
         x = np.asarray(x)
         return x if x.dtype.kind in "biu" else constant(self.sample, x, self.dtype)
 
-    def closed(self, closed: Any, arguments: PyTree) -> list[PyTree]:
+    def closed(self, closed: Readable, arguments: PyTree) -> list[PyTree]:
         return self.jaxpr(closed.jaxpr, [self._constant(c) for c in closed.consts], arguments)
 
-    def jaxpr(self, jaxpr: Any, consts: PyTree, arguments: PyTree) -> list[PyTree]:
-        known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    def jaxpr(self, jaxpr: OpenJaxpr, consts: PyTree, arguments: PyTree) -> list[PyTree]:
+        known: dict[Variable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
         known.update(zip(jaxpr.invars, arguments, strict=True))
 
-        def read(atom: Any) -> Any:
-            return self._constant(atom.val) if hasattr(atom, "val") else known[atom]
+        def read(atom: Variable) -> PyTree:
+            return self._constant(atom.val) if is_literal(atom) else known[atom]
 
         for eqn in jaxpr.eqns:
             values = [read(atom) for atom in eqn.invars]
             known.update(zip(eqn.outvars, self.equation(eqn, values), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def equation(self, eqn: Any, values: list[PyTree]) -> list[PyTree]:
+    def equation(self, eqn: Equation, values: list[PyTree]) -> list[PyTree]:
         name, params = eqn.primitive.name, eqn.params
         if name in ("scan", "while", "cond"):
             return getattr(self, name + "_")(params, values)
@@ -110,7 +110,7 @@ class _Run:
         return self.closed(branches[index], values[1:])
 
 
-def _stacked(row: list[PyTree], aval: Any) -> PyTree:
+def _stacked(row: list[PyTree], aval: Aval) -> PyTree:
     if row:
         return np.stack(row)
     kind = aval.dtype if aval.dtype.kind in "biu" else Wide

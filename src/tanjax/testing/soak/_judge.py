@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ class Reference:
                 self.closed = jax.make_jaxpr(program.build(jnp.float64, bare=True))(*given)
 
     @staticmethod
-    def _aval(is_float: bool, value: PyTree) -> Any:
+    def _aval(is_float: bool, value: PyTree) -> jax.ShapeDtypeStruct:
         value = np.asarray(value)
         return jax.ShapeDtypeStruct(value.shape, np.float64 if is_float else value.dtype)
 
@@ -59,7 +59,7 @@ class Reference:
         """Results of one run."""
         return evaluate(self.closed, [wide(v) for v in call.values], sample, self.dtype)
 
-    def bands(self, call: Call, samples: int = 5, free: Any = None) -> list[Band]:
+    def bands(self, call: Call, samples: int = 5, free: Sequence[bool] | None = None) -> list[Band]:
         """A band for each result. `free`: which results are quantities, with any power of two."""
         rounding = [Sample(self.eps, seed) for seed in (None, *range(samples - 1))]
         runs = [self.run(call, sample) for sample in rounding]
@@ -82,7 +82,7 @@ class Band:
     """What the entries of one result may be: the runs of the reference, and the dtype."""
 
     dtype: DTypeLike
-    runs: Any
+    runs: np.ndarray
     replaced: bool = False  # whether something stood for numbers beyond the reference
     free: bool = False  # whether a power of two goes with the result
 

@@ -7,19 +7,19 @@ moves numbers is not rounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax._typing import Function
+from tanjax._jaxpr_types import Equation
+from tanjax._typing import Function, Shape
 
 from . import _wide
 from ._wide import Sample, Wide
 
-Meaning = Callable[..., list[Any]]
+Meaning = Callable[..., list[PyTree]]
 MEANINGS: dict[str, Meaning] = {}
 
 
@@ -42,7 +42,7 @@ def _is_float(x: PyTree) -> bool:
     return bool(np.asarray(x).dtype.kind == "f")
 
 
-def _of_entries(name: str, on_floats: Any, on_integers: Any = None) -> None:
+def _of_entries(name: str, on_floats: Function, on_integers: Function | None = None) -> None:
     def apply(sample: Sample, params: PyTree, *xs: PyTree) -> PyTree:
         if _is_float(xs[0]) or on_integers is None:
             return on_floats(sample, *xs)
@@ -131,7 +131,7 @@ def _round(s: Sample, params: PyTree, x: PyTree) -> PyTree:
 
 
 @rule("select_n")
-def _select_n(s: Sample, params: PyTree, which: Any, *cases: PyTree) -> PyTree:
+def _select_n(s: Sample, params: PyTree, which: PyTree, *cases: PyTree) -> PyTree:
     which = np.asarray(which).astype(int)
     if which.ndim == 0:
         return cases[int(which)]
@@ -232,7 +232,7 @@ def _slice(s: Sample, params: PyTree, x: PyTree) -> PyTree:
     return x[tuple(slice(*bounds) for bounds in cut)]
 
 
-def _corner(x: PyTree, sizes: Any, starts: PyTree) -> tuple[slice, ...]:
+def _corner(x: PyTree, sizes: Sequence[int], starts: PyTree) -> tuple[slice, ...]:
     at = [
         int(np.clip(int(i), 0, n - k)) for i, n, k in zip(starts, np.shape(x), sizes, strict=True)
     ]
@@ -278,7 +278,13 @@ def _gather(s: Sample, params: PyTree, x: PyTree, indices: PyTree) -> PyTree:
     return np.where(at < 0, np.nan, out)[()] if _is_float(x) else out
 
 
-def _positions(shape: Any, indices: PyTree, numbers: PyTree, sizes: Any, mode: Any) -> PyTree:
+def _positions(
+    shape: Shape,
+    indices: PyTree,
+    numbers: PyTree,
+    sizes: Sequence[int],
+    mode: jax.lax.GatherScatterMode,
+) -> PyTree:
     every = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
     return np.asarray(
         jax.lax.gather(every, np.asarray(indices), numbers, tuple(sizes), mode=mode, fill_value=-1)
@@ -318,12 +324,12 @@ for _name, _combine in (
     rule(_name)(lambda s, params, x, at, new, f=_combine: _scatter(s, params, x, at, new, f))
 
 
-def _split(s: Sample, eqn: Any, x: PyTree) -> list[PyTree]:
+def _split(s: Sample, eqn: Equation, x: PyTree) -> list[PyTree]:
     ends = np.cumsum(eqn.params["sizes"])[:-1]
     return list(np.split(x, ends, axis=eqn.params["axis"]))
 
 
-def _sort(s: Sample, eqn: Any, *xs: PyTree) -> list[PyTree]:
+def _sort(s: Sample, eqn: Equation, *xs: PyTree) -> list[PyTree]:
     """By the first operand, stably; others go along."""
     axis = eqn.params["dimension"]
     order = np.argsort(xs[0], axis=axis, kind="stable")

@@ -15,14 +15,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import textwrap
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-Array = Any
+from tanjax._typing import AnyArray, Function
+
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
 
@@ -56,7 +56,7 @@ class Argument:
 class Call:
     """The arguments of a call; `same` is the earlier call whose very arrays are given again."""
 
-    values: tuple[Array, ...]
+    values: tuple[AnyArray, ...]
     mode: str
     same: int | None = None
 
@@ -84,7 +84,7 @@ class Program:
     seed: int
     dtype: str
     arguments: tuple[Argument, ...]
-    closed: tuple[tuple[str, Array], ...]
+    closed: tuple[tuple[str, AnyArray], ...]
     helpers: tuple[tuple[str, str], ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
@@ -227,13 +227,13 @@ def _space() -> dict[str, PyTree]:
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(source: str) -> Any:
+def _compiled(source: str) -> Function:
     space = dict(_space())
     exec(compile(source, "<soak>", "exec"), space)
     return space["make"]
 
 
-def scaled(value: PyTree, dtype: str) -> tuple[Any, int]:
+def scaled(value: PyTree, dtype: str) -> tuple[np.ndarray, int]:
     """Numbers and a power of two: 0 if the dtype holds them all."""
     value = np.asarray(value, np.float64)
     sizes = np.abs(value[np.isfinite(value) & (value != 0)])

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 from fractions import Fraction
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+
+from tanjax._typing import Function
 
 from ._programs import Argument, Call, Program, Step
 from ._values import sequence
@@ -32,9 +34,11 @@ UNITS: dict[str, Dimension] = {
 }
 _OF_G: Dimension = (Fraction(3), Fraction(-1), Fraction(-2))
 
+Power: TypeAlias = int | Fraction
+
 # Text, how many powers of the first and second operand the result has, and what it asks for:
 # "same" dimensions, "array" operand, "number" without dimension.
-TEMPLATES: tuple[tuple[str, str, Any, Any, str], ...] = (
+TEMPLATES: tuple[tuple[str, str, Power, Power, str], ...] = (
     ("arithmetic", "{0} * {1}", 1, 1, ""),
     ("arithmetic", "{0} / {1}", 1, -1, ""),
     ("arithmetic", "1 / {0}", -1, 0, ""),
@@ -66,7 +70,7 @@ TEMPLATES: tuple[tuple[str, str, Any, Any, str], ...] = (
 )
 # Where quantities meet pure numbers. Outside of `tj.jit` nothing gives plain numbers, which are as
 # JAX has them.
-PURE: tuple[tuple[str, str, Any, Any, str], ...] = (
+PURE: tuple[tuple[str, str, Power, Power, str], ...] = (
     ("pure", "1 - {0}", 1, 0, "number"),
     ("pure", "{0} + 2.5", 1, 0, "number"),
     ("pure", "3 * {0}", 1, 0, ""),
@@ -106,7 +110,7 @@ class _Maker:
             for a, u in zip(self.arguments, self.units, strict=True)
         }
 
-    def pick(self, allowed: Any) -> str | None:
+    def pick(self, allowed: Function) -> str | None:
         names = [n for n, value in self.known.items() if allowed(*value)]
         if not names:
             return None
@@ -168,7 +172,7 @@ def generate_quantities(seed: int, dtype: str, eager: bool = False) -> Program:
     )
 
 
-def _scaled(call: Call, powers: Any) -> Call:
+def _scaled(call: Call, powers: np.ndarray) -> Call:
     if call.same is not None:
         return dataclasses.replace(call, same=None)
     values = tuple(np.ldexp(v, int(p)) for v, p in zip(call.values, powers, strict=True))

@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -101,7 +100,7 @@ def _results(out: PyTree) -> list[PyTree]:
     return jax.tree.leaves(out, is_leaf=is_quantity)
 
 
-def _number_of(x: PyTree) -> Any:
+def _number_of(x: PyTree) -> np.ndarray:
     if is_quantity(x):
         return np.ldexp(np.asarray(x.stored).astype(np.float64).astype(Wide), x.scale)
     x = np.asarray(x)

@@ -15,7 +15,6 @@ import itertools
 import re
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
@@ -182,7 +181,7 @@ def _fewer_entries(program: Program) -> Iterator[Program]:
         return
     for keep in _subsets(size):
 
-        def cut(x: PyTree, keep: PyTree = keep) -> Any:
+        def cut(x: PyTree, keep: PyTree = keep) -> PyTree:
             return np.ravel(x)[keep] if np.size(x) == size else x
 
         calls = tuple(_each(c, program, cut) for c in program.calls)
@@ -206,7 +205,7 @@ def _subsets(size: int) -> Iterator[list[int]]:
 def _rounder(program: Program) -> Iterator[Program]:
     """Numbers that are easier to read: powers of ten, one."""
 
-    def near(x: PyTree) -> Any:
+    def near(x: PyTree) -> PyTree:
         with np.errstate(all="ignore"):
             powers = 10.0 ** np.round(np.log10(np.abs(x)))
         return np.where(np.isfinite(x) & (x != 0), np.sign(x) * powers, x)

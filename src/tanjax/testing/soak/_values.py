@@ -10,11 +10,11 @@ by their logarithm and are exactly those of the dtype, so that the reference has
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+
+from tanjax._typing import Shape
 
 from ._programs import DTYPES, Argument, Call
 
@@ -51,13 +51,13 @@ def held(x: PyTree, dtype: str) -> PyTree:
     return np.where(np.abs(out) < float(jnp.finfo(DTYPES[dtype]).tiny), 0.0, out)
 
 
-def _signs(random: Any, shape: Any) -> PyTree:
+def _signs(random: np.random.Generator, shape: Shape) -> PyTree:
     if random.random() < 0.7:
         return np.ones(shape)
     return random.choice([-1.0, 1.0], shape)
 
 
-def magnitudes(random: Any, dtype: str, shape: Any) -> PyTree:
+def magnitudes(random: np.random.Generator, dtype: str, shape: Shape) -> PyTree:
     """Numbers anywhere in the range of the dtype; near 1, of one magnitude, or spread out."""
     low, high = limits(dtype)
     center = random.normal(0, 0.7) if random.random() < 0.4 else random.uniform(low, high)
@@ -66,26 +66,34 @@ def magnitudes(random: Any, dtype: str, shape: Any) -> PyTree:
     return held(_signs(random, shape) * 10.0**powers, dtype)
 
 
-def ordinary(random: Any, dtype: str, shape: Any) -> PyTree:
+def ordinary(random: np.random.Generator, dtype: str, shape: Shape) -> PyTree:
     """Numbers near 1."""
     return held(_signs(random, shape) * 10.0 ** random.uniform(-0.5, 0.5, shape), dtype)
 
 
-def first(random: Any, dtype: str, argument: Argument, shape: tuple[int, ...], size: int) -> PyTree:
+def first(
+    random: np.random.Generator, dtype: str, argument: Argument, shape: tuple[int, ...], size: int
+) -> PyTree:
     """An argument of a first call."""
     if argument.is_float:
         return magnitudes(random, dtype, shape if argument.kind == "v" else shape[:0])
     return _whole(random, argument, size)
 
 
-def _whole(random: Any, argument: Argument, size: int) -> PyTree:
+def _whole(random: np.random.Generator, argument: Argument, size: int) -> PyTree:
     if argument.kind == "flag":
         return np.bool_(random.integers(2))
     return np.int32(random.integers(0, max(size, 1) if argument.kind == "index" else 7))
 
 
 def sequence(
-    random: Any, dtype: str, arguments: PyTree, shape: Any, size: int, length: int, mapped: PyTree
+    random: np.random.Generator,
+    dtype: str,
+    arguments: PyTree,
+    shape: Shape,
+    size: int,
+    length: int,
+    mapped: PyTree,
 ) -> tuple[Call, ...]:
     """Calls, each a change of the one before. `mapped`: a leading axis that every float has."""
     lead = () if mapped is None else (mapped,)
@@ -116,7 +124,7 @@ def sequence(
 
 
 def _changed(
-    random: Any,
+    random: np.random.Generator,
     mode: str,
     dtype: str,
     arguments: PyTree,
@@ -140,7 +148,7 @@ def _changed(
 
 
 def _entry(
-    random: Any,
+    random: np.random.Generator,
     mode: str,
     dtype: str,
     argument: Argument,

@@ -21,8 +21,6 @@ wrongly.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
@@ -180,7 +178,7 @@ def logistic(sample: Sample, x: PyTree) -> PyTree:
     return sample.rounded(np.where(x >= 0, 1 / (1 + small), small / (1 + small))[()], 2)
 
 
-def function(f: Function, amount: float = 2.0) -> Any:
+def function(f: Function, amount: float = 2.0) -> Function:
     """A function whose results neither over- nor underflow where its argument does not."""
 
     def rounded(sample: Sample, x: PyTree) -> PyTree:
@@ -229,7 +227,7 @@ def running_product(sample: Sample, x: PyTree, axis: int) -> PyTree:
     return np.moveaxis(np.array(out, Wide), 0, axis)
 
 
-def contract(sample: Sample, a: PyTree, b: PyTree, dimensions: Any) -> PyTree:
+def contract(sample: Sample, a: PyTree, b: PyTree, dimensions: PyTree) -> PyTree:
     """`dot_general`, by products and a sum."""
     (ca, cb), (ba, bb) = dimensions
     rest_a = [i for i in range(a.ndim) if i not in (*ca, *ba)]

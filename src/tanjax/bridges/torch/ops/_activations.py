@@ -7,13 +7,15 @@ taken cannot overflow, since its derivative would be NaN.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import torch
 
 from .._promotion import jax_dtype, promoted
 from .._registry import implements
+from .._typing import Dtype, Number
 from ._ternary import same_dtypes
 from ._tools import aten, axis_of, gradient_of, needs, wide
 
@@ -27,7 +29,7 @@ def relu(self: jax.Array) -> jax.Array:
 
 @implements(aten.threshold)
 @wide
-def threshold(self: jax.Array, threshold: Any, value: Any) -> jax.Array:
+def threshold(self: jax.Array, threshold: Number, value: Number) -> jax.Array:
     needs("threshold", (1, 2), self)
     limit, value = (jnp.asarray(x, self.dtype) for x in (threshold, value))
     return jnp.where(self <= limit, value, self)
@@ -35,7 +37,7 @@ def threshold(self: jax.Array, threshold: Any, value: Any) -> jax.Array:
 
 @implements(aten.threshold_backward)
 @wide
-def threshold_backward(grad_output: jax.Array, self: jax.Array, threshold: Any) -> jax.Array:
+def threshold_backward(grad_output: jax.Array, self: jax.Array, threshold: Number) -> jax.Array:
     grad_output, self = promoted(grad_output, self)
     below = self <= jnp.asarray(threshold, self.dtype)
     return jnp.where(below, jnp.zeros((), grad_output.dtype), grad_output)
@@ -43,7 +45,7 @@ def threshold_backward(grad_output: jax.Array, self: jax.Array, threshold: Any) 
 
 @implements(aten.hardtanh, static=("min_val", "max_val"))
 @wide
-def hardtanh(self: jax.Array, min_val: Any = -1, max_val: Any = 1) -> jax.Array:
+def hardtanh(self: jax.Array, min_val: float = -1, max_val: float = 1) -> jax.Array:
     needs("hardtanh", (1, 2), self)
     if self.dtype.kind == "u" and min(min_val, max_val) < 0:
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
@@ -59,7 +61,7 @@ def _flat_at(x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
 @implements(aten.hardtanh_backward)
 @wide
 def hardtanh_backward(
-    grad_output: jax.Array, self: jax.Array, min_val: Any, max_val: Any
+    grad_output: jax.Array, self: jax.Array, min_val: Number, max_val: Number
 ) -> jax.Array:
     """0 at the bounds too."""
     low, high = (jnp.asarray(x, self.dtype) for x in (min_val, max_val))
@@ -68,7 +70,7 @@ def hardtanh_backward(
 
 @implements(aten.leaky_relu)
 @wide
-def leaky_relu(self: jax.Array, negative_slope: Any = 0.01) -> jax.Array:
+def leaky_relu(self: jax.Array, negative_slope: Number = 0.01) -> jax.Array:
     needs("leaky_relu", (2,), self)
     return jnp.where(self > 0, self, self * jnp.asarray(negative_slope, self.dtype))
 
@@ -76,7 +78,7 @@ def leaky_relu(self: jax.Array, negative_slope: Any = 0.01) -> jax.Array:
 @implements(aten.leaky_relu_backward)
 @wide
 def leaky_relu_backward(
-    grad_output: jax.Array, self: jax.Array, negative_slope: Any, self_is_result: bool
+    grad_output: jax.Array, self: jax.Array, negative_slope: Number, self_is_result: bool
 ) -> jax.Array:
     slope = jnp.asarray(negative_slope, grad_output.dtype)
     return jnp.where(self > 0, grad_output, grad_output * slope)
@@ -100,14 +102,16 @@ def prelu_backward(
     return grad, jnp.where(self > 0, zero, self * grad_output)
 
 
-def _negative(x: jax.Array, change: Any) -> jax.Array:
+def _negative(x: jax.Array, change: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """`change` of the negative part, `x` elsewhere."""
     return jnp.where(x > 0, x, change(jnp.where(x > 0, jnp.zeros((), x.dtype), x)))
 
 
 @implements(aten.elu)
 @wide
-def elu(self: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> jax.Array:
+def elu(
+    self: jax.Array, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
+) -> jax.Array:
     needs("elu", (2,), self)
     alpha, scale, inner = (jnp.asarray(x, self.dtype) for x in (alpha, scale, input_scale))
     return scale * _negative(self, lambda x: alpha * jnp.expm1(inner * x))
@@ -117,9 +121,9 @@ def elu(self: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -
 @wide
 def elu_backward(
     grad_output: jax.Array,
-    alpha: Any,
-    scale: Any,
-    input_scale: Any,
+    alpha: Number,
+    scale: Number,
+    input_scale: Number,
     is_result: bool,
     self_or_result: jax.Array,
 ) -> jax.Array:
@@ -134,7 +138,7 @@ def elu_backward(
 
 @implements(aten.celu)
 @wide
-def celu(self: jax.Array, alpha: Any = 1.0) -> jax.Array:
+def celu(self: jax.Array, alpha: Number = 1.0) -> jax.Array:
     needs("celu", (2,), self)
     alpha = jnp.asarray(alpha, self.dtype)
     return _negative(self, lambda x: alpha * jnp.expm1(x / alpha))
@@ -165,7 +169,7 @@ def mish(self: jax.Array) -> jax.Array:
 
 @implements(aten.softplus)
 @wide
-def softplus(self: jax.Array, beta: Any = 1, threshold: Any = 20) -> jax.Array:
+def softplus(self: jax.Array, beta: Number = 1, threshold: Number = 20) -> jax.Array:
     needs("softplus", (2,), self)
     beta = jnp.asarray(beta, self.dtype)
     linear = self * beta > jnp.asarray(threshold, self.dtype)
@@ -209,7 +213,7 @@ def hardswish(self: jax.Array) -> jax.Array:
 
 @implements(aten.hardshrink)
 @wide
-def hardshrink(self: jax.Array, lambd: Any = 0.5) -> jax.Array:
+def hardshrink(self: jax.Array, lambd: Number = 0.5) -> jax.Array:
     needs("hardshrink", (2,), self)
     limit = jnp.asarray(lambd, self.dtype)
     return jnp.where((self >= -limit) & (self <= limit), 0, self)
@@ -227,7 +231,7 @@ def softshrink(self: jax.Array, lambd: float = 0.5) -> jax.Array:
 
 @implements(aten.hardshrink_backward)
 @wide
-def hardshrink_backward(grad_out: jax.Array, self: jax.Array, lambd: Any) -> jax.Array:
+def hardshrink_backward(grad_out: jax.Array, self: jax.Array, lambd: Number) -> jax.Array:
     limit = jnp.asarray(lambd, self.dtype)
     return jnp.where((self >= -limit) & (self <= limit), 0, grad_out)
 
@@ -283,7 +287,7 @@ def softmax(self: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
 
 @implements(aten._safe_softmax)
 @wide
-def safe_softmax(self: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+def safe_softmax(self: jax.Array, dim: int, dtype: Dtype = None) -> jax.Array:
     """Softmax, 0 where all are -∞."""
     needs("softmax", (2,), self)
     axis = axis_of(dim, self.ndim)
@@ -303,7 +307,7 @@ def log_softmax(self: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
 @implements(aten._softmax_backward_data)
 @wide
 def softmax_backward(
-    grad_output: jax.Array, output: jax.Array, dim: int, input_dtype: Any
+    grad_output: jax.Array, output: jax.Array, dim: int, input_dtype: torch.dtype
 ) -> jax.Array:
     if not output.ndim:
         return jnp.zeros_like(output)
@@ -314,7 +318,7 @@ def softmax_backward(
 @implements(aten._log_softmax_backward_data)
 @wide
 def log_softmax_backward(
-    grad_output: jax.Array, output: jax.Array, dim: int, input_dtype: Any
+    grad_output: jax.Array, output: jax.Array, dim: int, input_dtype: torch.dtype
 ) -> jax.Array:
     if not output.ndim:
         return jnp.zeros_like(output)

@@ -6,7 +6,7 @@ gradient for `log_probs` has the probabilities added, which that function's pull
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,14 @@ import torch
 from jax import lax
 
 from .._registry import implements
+from .._typing import Numbers
 
 aten = torch.ops.aten
 Array = jax.Array
+Lengths = Sequence[int] | Array
 
 
-def _padded(targets: Array, lengths: Any) -> Array:
+def _padded(targets: Array, lengths: Numbers) -> Array:
     """Targets as rows of one length, also where they come one after another."""
     if targets.ndim == 2:
         return targets
@@ -30,7 +32,7 @@ def _padded(targets: Array, lengths: Any) -> Array:
 
 
 def _losses(
-    log_probs: Array, targets: Array, inputs: Any, lengths: Any, blank: int
+    log_probs: Array, targets: Array, inputs: Array, lengths: Array, blank: int
 ) -> tuple[Array, Array]:
     """Losses of a batch, and the logarithms of the sums over all beginnings of alignments."""
     steps, batch, _ = log_probs.shape
@@ -60,7 +62,7 @@ def _losses(
     return -jnp.where(inputs > 0, total, empty), alpha
 
 
-def _sizes(input_lengths: Any, target_lengths: Any) -> tuple[Any, Any]:
+def _sizes(input_lengths: Lengths, target_lengths: Lengths) -> tuple[Array, Array]:
     inputs, lengths = np.asarray(input_lengths), np.asarray(target_lengths)
     return jnp.asarray(inputs, jnp.int32), jnp.asarray(lengths, jnp.int32)
 
@@ -69,8 +71,8 @@ def _sizes(input_lengths: Any, target_lengths: Any) -> tuple[Any, Any]:
 def ctc_loss(
     log_probs: Array,
     targets: Array,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Array, Array]:
@@ -81,7 +83,9 @@ def ctc_loss(
 
 
 @jax.jit
-def _forward(log_probs: Array, rows: Array, inputs: Any, lengths: Any, blank: int) -> Any:
+def _forward(
+    log_probs: Array, rows: Array, inputs: Array, lengths: Array, blank: int
+) -> tuple[Array, Array]:
     loss, alpha = _losses(log_probs, rows, inputs, lengths, blank)
     bound = -jnp.finfo(log_probs.dtype).min / 8
     return jnp.where(loss > bound, jnp.inf, loss), jnp.where(alpha < -bound, -jnp.inf, alpha)
@@ -92,8 +96,8 @@ def ctc_loss_backward(
     grad: Array,
     log_probs: Array,
     targets: Array,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
     neg_log_likelihood: Array,
     log_alpha: Array,
     blank: int,
@@ -108,19 +112,19 @@ def ctc_loss_backward(
 
 @jax.jit
 def _backward(
-    grad: Array, log_probs: Array, rows: Array, inputs: Any, lengths: Any, blank: int
+    grad: Array, log_probs: Array, rows: Array, inputs: Array, lengths: Array, blank: int
 ) -> Array:
     _, pullback = jax.vjp(lambda x: _losses(x, rows, inputs, lengths, blank)[0], log_probs)
     added = jnp.exp(log_probs) * grad[:, None]
     return pullback(grad)[0] + jnp.where(_known(log_probs, inputs), added, jnp.zeros_like(added))
 
 
-def _known(log_probs: Array, inputs: Any) -> Array:
+def _known(log_probs: Array, inputs: Array) -> Array:
     """Which steps are of a sequence, and not behind its end."""
     return jnp.arange(log_probs.shape[0], dtype=jnp.int32)[:, None, None] < inputs[:, None]
 
 
-def _check(log_probs: Array, targets: Array, inputs: Any, lengths: Any, blank: int) -> None:
+def _check(log_probs: Array, targets: Array, inputs: Lengths, lengths: Lengths, blank: int) -> None:
     steps, batch, classes = log_probs.shape
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")

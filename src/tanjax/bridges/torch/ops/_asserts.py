@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -12,12 +12,13 @@ from tanjax.arrays import shape as shape_of
 
 from .._dtypes import exact_dtype
 from .._registry import implements
+from .._typing import Dtype, Number, Operand
 from ._support import Array
 
 aten = torch.ops.aten
 
 
-def holds(condition: Any, text: str = "an assertion of the program does not hold.") -> None:
+def holds(condition: Number, text: str = "an assertion of the program does not hold.") -> None:
     """Raise where a condition is known to be false. **Raises:** `RuntimeError`, as torch does."""
     if not isinstance(condition, jax.core.Tracer) and not bool(condition):
         raise RuntimeError(text)
@@ -41,7 +42,11 @@ def _functional_assert_async(self: Array, assert_msg: str, dep_token: Array) -> 
 
 @implements(aten._assert_tensor_metadata.default, eager=True)
 def has_metadata(
-    a: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any
+    a: Operand,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+    dtype: Dtype = None,
+    **rest: object,
 ) -> None:
     """Of a graph: the dtype is what JAX has for the one that torch had when it made the graph."""
     shape = tuple(shape_of(a))

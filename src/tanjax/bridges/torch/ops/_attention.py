@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, pullback, require, wide
 
 aten = torch.ops.aten
 
 
 def _scores(
-    query: Array, key: Array, is_causal: bool, attn_mask: Array | None, scale: Any
+    query: Array, key: Array, is_causal: bool, attn_mask: Array | None, scale: Number | None
 ) -> Array:
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2))
@@ -37,7 +37,7 @@ def _attended(
     value: Array,
     is_causal: bool,
     attn_mask: Array | None,
-    scale: Any,
+    scale: Number | None,
 ) -> tuple[Array, Array]:
     """The result and the logarithm of the sum of exponentials of each row of scores."""
     scores = _scores(query, key, is_causal, attn_mask, scale)
@@ -58,7 +58,7 @@ def flash_attention(
     is_causal: bool = False,
     *,
     attn_mask: Array | None = None,
-    scale: Any = None,
+    scale: Number | None = None,
 ) -> tuple[Array, Array]:
     require(dropout_p == 0, "flash_attention: Currently do not support dropout > 0")
     out, total = _attended(wide(query), wide(key), wide(value), is_causal, attn_mask, scale)
@@ -77,7 +77,7 @@ def flash_attention_backward(
     is_causal: bool,
     *,
     attn_mask: Array | None = None,
-    scale: Any = None,
+    scale: Number | None = None,
 ) -> tuple[Array, Array, Array]:
     def attend(q: Array, k: Array, v: Array) -> Array:
         return _attended(wide(q), wide(k), wide(v), is_causal, attn_mask, scale)[0]

@@ -7,7 +7,6 @@ no true division is checked for a divisor of 0 where its values are known; under
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +15,17 @@ import torch
 
 from .._promotion import category, is_number, jax_dtype, promoted, result_dtype
 from .._registry import implements
+from .._typing import Number
 from ._special import add_exponents, igamma, igammac, zeta
 from ._ternary import same_dtypes
 from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
+Powers = tuple[jax.Array, jax.Array, jax.Array]
 
 
 # Sums and products.
-def _scaled(name: str, other: jax.Array, alpha: Any) -> jax.Array:
+def _scaled(name: str, other: jax.Array, alpha: Number) -> jax.Array:
     """`alpha * other`; a factor of a kind that the tensors have not is refused."""
     kind, own = number_kind(alpha), category(other.dtype)
     if kind > max(own, 1) or (kind == 0 and own):
@@ -34,32 +35,32 @@ def _scaled(name: str, other: jax.Array, alpha: Any) -> jax.Array:
 
 
 @implements(*operations("add"))
-def add(self: Any, other: Any, *, alpha: Any = 1) -> jax.Array:
+def add(self: Number, other: Number, *, alpha: Number = 1) -> jax.Array:
     self, other = promoted(self, other)
     return self + _scaled("add", other, alpha)
 
 
 @implements(*operations("sub"))
-def sub(self: Any, other: Any, *, alpha: Any = 1) -> jax.Array:
+def sub(self: Number, other: Number, *, alpha: Number = 1) -> jax.Array:
     needs("sub", (1, 2, 3), self, other)
     self, other = promoted(self, other)
     return self - _scaled("sub", other, alpha)
 
 
 @implements(aten.rsub)
-def rsub(self: Any, other: Any, *, alpha: Any = 1) -> jax.Array:
+def rsub(self: Number, other: Number, *, alpha: Number = 1) -> jax.Array:
     return sub(other, self, alpha=alpha)
 
 
 @implements(*operations("mul"))
-def mul(self: Any, other: Any) -> jax.Array:
+def mul(self: Number, other: Number) -> jax.Array:
     self, other = promoted(self, other)
     return self * other
 
 
 # Quotients.
 @implements(aten.div.Tensor, aten.div.Scalar)
-def div(self: Any, other: Any) -> jax.Array:
+def div(self: Number, other: Number) -> jax.Array:
     self, other = promoted(self, other, floating=True)
     return self / other
 
@@ -94,11 +95,11 @@ def _remainder(self: jax.Array, other: jax.Array) -> jax.Array:
     return jnp.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)
 
 
-def _checked(name: str, function: Binary) -> Callable[[Any, Any], jax.Array]:
+def _checked(name: str, function: Binary) -> Callable[[Number, Number], jax.Array]:
     """A quotient that refuses an integer divisor of 0, which has no value."""
     inner = jax.jit(lambda a, b: function(*jnp.broadcast_arrays(*promoted(a, b))))
 
-    def entry(self: Any, other: Any) -> jax.Array:
+    def entry(self: Number, other: Number) -> jax.Array:
         kind = category(result_dtype(self, other))
         if kind not in (1, 2):
             raise no_meaning(name, KINDS[kind])
@@ -120,7 +121,7 @@ implements(*operations("fmod"), eager=True)(fmod)
 
 
 @implements(aten.div.Tensor_mode, aten.div.Scalar_mode, eager=True)
-def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> jax.Array:
+def div_mode(self: Number, other: Number, *, rounding_mode: str | None) -> jax.Array:
     if rounding_mode is None:
         return div(self, other)
     if rounding_mode not in ("trunc", "floor"):
@@ -133,7 +134,7 @@ def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> jax.Array:
 
 # Powers.
 @implements(*operations("pow"), static=("exponent",))
-def pow_(self: Any, exponent: Any) -> jax.Array:
+def pow_(self: Number, exponent: Number) -> jax.Array:
     """`self ** exponent`; a known exponent is a product or a root, exact as in torch."""
     if isinstance(exponent, int) and exponent < 0 and _is_whole(self):
         raise RuntimeError("Integers to negative integer powers are not allowed.")
@@ -156,7 +157,7 @@ def pow_(self: Any, exponent: Any) -> jax.Array:
     return jnp.where(vanishes, 0, jnp.power(jnp.where(vanishes, 1, base), power))
 
 
-def _is_whole(x: Any) -> bool:
+def _is_whole(x: Number) -> bool:
     return number_kind(x) < 2
 
 
@@ -171,7 +172,7 @@ def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
 
 
 @implements(aten.float_power, static=("exponent",))
-def float_power(self: Any, exponent: Any) -> jax.Array:
+def float_power(self: Number, exponent: Number) -> jax.Array:
     """In float64 or complex128, whatever the operands have."""
     kind = max(number_kind(self), number_kind(exponent))
     wide = jax_dtype(torch.complex128 if kind == 3 else torch.float64)
@@ -181,7 +182,7 @@ def float_power(self: Any, exponent: Any) -> jax.Array:
 def _by_squaring(base: jax.Array, power: jax.Array) -> jax.Array:
     """What wraps, wraps as in torch: modulo 2 to the number of bits."""
 
-    def step(state: Any) -> Any:
+    def step(state: Powers) -> Powers:
         base, power, result = state
         factor = jnp.where(power % 2 != 0, base, jnp.ones_like(base))
         return base * base, power // 2, result * factor
@@ -194,7 +195,7 @@ def _by_squaring(base: jax.Array, power: jax.Array) -> jax.Array:
 # Comparisons.
 def _comparison(kinds: tuple[int, ...]) -> Callable[[str, Binary], Callable[..., jax.Array]]:
     def make(name: str, function: Binary) -> Callable[..., jax.Array]:
-        def entry(self: Any, other: Any) -> jax.Array:
+        def entry(self: Number, other: Number) -> jax.Array:
             needs(name, kinds, self, other)
             return function(*promoted(self, other))
 
@@ -213,7 +214,7 @@ register({"fmax": jnp.fmax, "fmin": jnp.fmin}, _comparison((0, 1, 2)))
 
 
 def _logical(name: str, function: Binary) -> Callable[..., jax.Array]:
-    def entry(self: Any, other: Any) -> jax.Array:
+    def entry(self: Number, other: Number) -> jax.Array:
         return function(*(jnp.asarray(x).astype(jnp.bool_) for x in (self, other)))
 
     return entry
@@ -232,7 +233,7 @@ register(
 # Bits.
 def _bitwise(kinds: tuple[int, ...]) -> Callable[[str, Binary], Callable[..., jax.Array]]:
     def make(name: str, function: Binary) -> Callable[..., jax.Array]:
-        def entry(self: Any, other: Any) -> jax.Array:
+        def entry(self: Number, other: Number) -> jax.Array:
             self, other = promoted(self, other)
             needs(name, kinds, self)
             return function(self, other)
@@ -280,7 +281,7 @@ def _of_floats(integers: bool) -> Callable[[str, Binary], Callable[..., jax.Arra
     """`integers`: they become floats; otherwise they are refused."""
 
     def make(name: str, function: Binary) -> Callable[..., jax.Array]:
-        def entry(self: Any, other: Any) -> jax.Array:
+        def entry(self: Number, other: Number) -> jax.Array:
             self, other = promoted(self, other, floating=integers)
             needs(name, (2,), self)
             return function(self, other)
@@ -325,7 +326,7 @@ register(
 
 
 @implements(aten.logaddexp)
-def logaddexp(self: Any, other: Any) -> jax.Array:
+def logaddexp(self: Number, other: Number) -> jax.Array:
     self, other = promoted(self, other)
     needs("logaddexp", (2, 3), self)
     if category(self.dtype) == 2:
@@ -334,7 +335,7 @@ def logaddexp(self: Any, other: Any) -> jax.Array:
 
 
 @implements(aten.ldexp)
-def ldexp(self: Any, other: Any) -> jax.Array:
+def ldexp(self: Number, other: Number) -> jax.Array:
     """`self * 2**other`."""
     return mul(self, pow_(2.0, other))
 
@@ -366,7 +367,7 @@ def polar(abs: jax.Array, angle: jax.Array) -> jax.Array:
 
 @implements(aten.isin)
 def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    elements: Number, test_elements: Number, *, assume_unique: bool = False, invert: bool = False
 ) -> jax.Array:
     elements, test_elements = promoted(elements, test_elements)
     needs("isin", (1, 2), elements)

@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 
+from tanjax._typing import DType
+
 from .._dtypes import default_float
 from .._promotion import category, jax_dtype
 from .._registry import implements
+from .._typing import Dtype, Number, Operand
 from ._tools import aten, number_kind, prims
 
-Dtype: TypeAlias = "torch.dtype | None"
 
-
-def _of(dtype: Dtype, otherwise: Any = None) -> Any:
+def _of(dtype: Dtype, otherwise: DType | None = None) -> DType:
     """The dtype asked for, or another one, by default torch's default float."""
     if dtype is not None:
         return jax_dtype(dtype)
     return default_float() if otherwise is None else otherwise
 
 
-def _natural(*numbers: Any) -> Any:
+def _natural(*numbers: Number) -> DType:
     """The dtype that torch gives numbers: bool, int64, its default float, or complex."""
     kind = max(number_kind(x) for x in numbers)
     if kind == 2:
@@ -40,13 +40,13 @@ def _natural(*numbers: Any) -> Any:
 
 
 @implements(aten.zeros, aten.empty.memory_format, aten.empty_permuted, prims.empty_permuted)
-def zeros(size: Sequence[int], *_: Any, dtype: Dtype = None, **__: Any) -> jax.Array:
+def zeros(size: Sequence[int], *_: object, dtype: Dtype = None, **__: object) -> jax.Array:
     return jnp.zeros(size, _of(dtype))
 
 
 @implements(aten.empty_strided, prims.empty_strided)
 def empty_strided(
-    size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
+    size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return jnp.zeros(size, _of(dtype))
 
@@ -55,72 +55,80 @@ implements(prims.empty)(zeros)
 
 
 @implements(aten.ones)
-def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def ones(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.ones(size, _of(dtype))
 
 
 @implements(aten.full, prims.full)
-def full(size: Sequence[int], fill_value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def full(size: Sequence[int], fill_value: Number, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.full(size, fill_value, _of(dtype, _natural(fill_value)))
 
 
 @implements(aten.scalar_tensor, prims.scalar_tensor)
-def scalar_tensor(s: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def scalar_tensor(s: Number, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.asarray(s, _of(dtype))
 
 
 @implements(aten.zeros_like, aten.empty_like)
-def zeros_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def zeros_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.zeros(self.shape, _of(dtype, self.dtype))
 
 
 @implements(aten.ones_like)
-def ones_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def ones_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.ones(self.shape, _of(dtype, self.dtype))
 
 
 @implements(aten.full_like, prims.full_like)
-def full_like(self: jax.Array, fill_value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def full_like(
+    self: jax.Array, fill_value: Number, *, dtype: Dtype = None, **_: object
+) -> jax.Array:
     return jnp.full(self.shape, fill_value, _of(dtype, self.dtype))
 
 
 @implements(aten.new_zeros, aten.new_empty)
-def new_zeros(self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def new_zeros(
+    self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: object
+) -> jax.Array:
     return jnp.zeros(size, _of(dtype, self.dtype))
 
 
 @implements(aten.new_empty_strided)
 def new_empty_strided(
-    self: jax.Array, size: Sequence[int], stride: Any, *, dtype: Dtype = None, **_: Any
+    self: jax.Array, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return jnp.zeros(size, _of(dtype, self.dtype))
 
 
 @implements(aten.new_ones)
-def new_ones(self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def new_ones(
+    self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: object
+) -> jax.Array:
     return jnp.ones(size, _of(dtype, self.dtype))
 
 
 @implements(aten.new_full)
 def new_full(
-    self: jax.Array, size: Sequence[int], fill_value: Any, *, dtype: Dtype = None, **_: Any
+    self: jax.Array, size: Sequence[int], fill_value: Number, *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return jnp.full(size, fill_value, _of(dtype, self.dtype))
 
 
 @implements(aten._efficientzerotensor)
-def zero_tensor(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def zero_tensor(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.zeros(size, _of(dtype))
 
 
 @implements(aten.eye)
-def eye(n: int, m: int | None = None, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def eye(n: int, m: int | None = None, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jnp.eye(n, m, dtype=_of(dtype))
 
 
 # Sequences.
 @implements(aten.arange.start_step, static=("start", "end", "step"))
-def arange(start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def arange(
+    start: float, end: float, step: float = 1, *, dtype: Dtype = None, **_: object
+) -> jax.Array:
     """`start + step * (0, 1, ...)`, below `end`."""
     if not all(math.isfinite(x) for x in (start, end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
@@ -135,35 +143,35 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, **_: Any
 
 
 @implements(aten.arange.default, static=("end",))
-def arange_to(end: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def arange_to(end: float, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return arange(0, end, dtype=dtype)
 
 
 @implements(aten.arange.start, static=("start", "end"))
-def arange_from(start: Any, end: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def arange_from(start: float, end: float, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return arange(start, end, dtype=dtype)
 
 
 @implements(aten.tril_indices)
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
+    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return jnp.asarray(np.tril_indices(row, offset, col), _of(dtype, _natural(0)))
 
 
 @implements(aten.triu_indices)
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
+    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return jnp.asarray(np.triu_indices(row, offset, col), _of(dtype, _natural(0)))
 
 
 @implements(prims.iota)
-def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> jax.Array:
+def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: object) -> jax.Array:
     return _sequence(length, start, step, jax_dtype(dtype))
 
 
-def _sequence(length: int, start: Any, step: Any, dtype: Any) -> jax.Array:
+def _sequence(length: int, start: float, step: float, dtype: DType) -> jax.Array:
     if category(dtype) < 2:
         return (int(start) + int(step) * jnp.arange(length, dtype=jax_dtype(torch.int64))).astype(
             dtype
@@ -172,7 +180,9 @@ def _sequence(length: int, start: Any, step: Any, dtype: Any) -> jax.Array:
 
 
 @implements(aten.linspace)
-def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def linspace(
+    start: Number, end: Number, steps: int, *, dtype: Dtype = None, **_: object
+) -> jax.Array:
     """`steps` numbers from `start` to `end`, both included; each half from the nearer end."""
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
@@ -191,7 +201,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any)
 
 @implements(aten.logspace, static=("base",))
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: Any
+    start: Number, end: Number, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     """`base` to the powers of a `linspace`."""
     kinds = (number_kind(x) for x in (start, end))
@@ -202,7 +212,7 @@ def logspace(
 
 # Copies.
 @implements(aten._to_copy)
-def to_copy(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def to_copy(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return self if dtype is None else converted(self, dtype)
 
 
@@ -218,7 +228,7 @@ def converted(a: jax.Array, dtype: torch.dtype) -> jax.Array:
 
 
 @implements(aten.clone, prims.clone)
-def clone(self: jax.Array, *, memory_format: Any = None) -> jax.Array:
+def clone(self: jax.Array, *, memory_format: torch.memory_format | None = None) -> jax.Array:
     return self
 
 
@@ -237,7 +247,7 @@ def copy(self: jax.Array, src: jax.Array, non_blocking: bool = False) -> jax.Arr
 
 
 @implements(aten.fill)
-def fill(self: jax.Array, value: Any) -> jax.Array:
+def fill(self: jax.Array, value: Operand) -> jax.Array:
     if getattr(value, "ndim", 0):
         raise RuntimeError(
             "fill_ only supports 0-dimension value tensor but got tensor with "
@@ -255,6 +265,6 @@ def zero(self: jax.Array) -> jax.Array:
 
 
 @implements(aten._local_scalar_dense, prims.item, eager=True)
-def item(self: jax.Array) -> Any:
+def item(self: jax.Array) -> complex:
     """The number of a tensor with one element, for Python."""
     return self.reshape(()).item()

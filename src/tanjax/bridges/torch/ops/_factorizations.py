@@ -6,12 +6,11 @@ are counted from one, in int32, and `info` says which pivot failed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
 from jax import lax
+from jax.typing import DTypeLike
 
 from .._promotion import category
 from .._registry import implements
@@ -42,7 +41,7 @@ def adjoint(a: Array) -> Array:
     return jnp.conj(jnp.swapaxes(a, -1, -2))
 
 
-def none_of(dtype: Any) -> Array:
+def none_of(dtype: DTypeLike) -> Array:
     """What torch gives in place of a result that was not asked for."""
     return jnp.zeros(0, dtype)
 
@@ -99,7 +98,7 @@ def linalg_lu(A: Array, *, pivot: bool = True) -> tuple[Array, Array, Array]:
 def _failing_minor(a: Array) -> Array:
     """The order of the first leading minor that is not positive, by elimination."""
 
-    def eliminate(k: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def eliminate(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         rest, info = state
         column = lax.dynamic_index_in_dim(rest, k, -1, keepdims=False)
         pivot = lax.dynamic_index_in_dim(column, k, -1, keepdims=False)

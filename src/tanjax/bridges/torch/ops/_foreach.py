@@ -6,12 +6,12 @@ One call of an optimiser with `foreach=True` is one compiled program for all of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import torch
 
 from .._registry import Entry, dense_entry, implements
+from .._typing import Argument, Function, Operand
 from . import _binary, _pointwise, _ternary  # noqa: F401  # their entries are read below
 from ._creation import converted
 from ._reductions import amax, vector_norm
@@ -26,13 +26,13 @@ BINARY = ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "mini
 Arrays = Sequence[jax.Array]
 
 
-def _entry(name: str) -> Callable[..., Any]:
+def _entry(name: str) -> Function:
     packet = getattr(aten, name)
     found = (dense_entry(getattr(packet, overload)) for overload in packet.overloads())
     return next(entry.function for entry in found if isinstance(entry, Entry))
 
 
-def _each(x: Any, count: int) -> Sequence[Any]:
+def _each(x: Argument, count: int) -> Sequence[Operand]:
     """An operand for each tensor: of a list or a vector its elements, otherwise the same one."""
     if getattr(x, "ndim", 0):
         x = [x[i] for i in range(x.shape[0])]
@@ -45,10 +45,10 @@ def _each(x: Any, count: int) -> Sequence[Any]:
     return x
 
 
-def _mapped(function: Callable[..., Any], operands: int) -> Callable[..., list[jax.Array]]:
+def _mapped(function: Function, operands: int) -> Callable[..., list[jax.Array]]:
     """`function` for each tensor; the first `operands` arguments may be lists."""
 
-    def entry(self: Any, *args: Any, **kwargs: Any) -> list[jax.Array]:
+    def entry(self: Operand | Arrays, *args: Argument, **kwargs: Argument) -> list[jax.Array]:
         every = (self, *args[: operands - 1])
         count = next(len(x) for x in every if isinstance(x, (list, tuple)))
         rows = zip(*(_each(x, count) for x in every), strict=True)
@@ -74,7 +74,9 @@ implements(aten._foreach_addcdiv.Scalar)(
 
 
 def _with_factors(name: str) -> Callable[..., list[jax.Array]]:
-    def entry(self: Arrays, tensor1: Arrays, tensor2: Arrays, scalars: Any) -> list[jax.Array]:
+    def entry(
+        self: Arrays, tensor1: Arrays, tensor2: Arrays, scalars: Operand | Sequence[Operand]
+    ) -> list[jax.Array]:
         function = _entry(name)
         rows = zip(self, tensor1, tensor2, _each(scalars, len(self)), strict=True)
         return [function(a, b, c, value=s) for a, b, c, s in rows]

@@ -14,16 +14,20 @@ import jax
 import jax.numpy as jnp
 
 from .._registry import implements
+from .._typing import Number
 from ._tools import aten
 
 Arrays = Sequence[jax.Array]
+Maybe = jax.Array | None
+# A parameter, its gradient, the moments, the largest second one, the number of steps.
+Row = tuple[jax.Array, jax.Array, jax.Array, jax.Array, Maybe, jax.Array]
 
 
-def _scaled(grad: jax.Array, grad_scale: Any) -> jax.Array:
+def _scaled(grad: jax.Array, grad_scale: Maybe) -> jax.Array:
     return grad if grad_scale is None else grad / grad_scale.astype(grad.dtype)
 
 
-def _kept(old: Arrays, new: Arrays, found_inf: Any) -> list[jax.Array]:
+def _kept(old: Arrays, new: Arrays, found_inf: Maybe) -> list[jax.Array]:
     """`new` in the dtypes of `old`, or `old` where an infinite gradient was found."""
     cast = [n.astype(o.dtype) for o, n in zip(old, new, strict=True)]
     if found_inf is None:
@@ -36,10 +40,10 @@ def _summed(beta: float, step: jax.Array) -> jax.Array:
     return -jnp.expm1(step * math.log(beta)) if beta > 0 else jnp.ones_like(step)
 
 
-def _adam(decoupled: bool) -> Callable[..., Any]:
+def _adam(decoupled: bool) -> Callable[..., tuple[Arrays, ...]]:
     """Adam, or AdamW, whose decay of the weights does not enter the moments."""
 
-    def one(row: Sequence[Any], o: dict[str, Any]) -> Any:
+    def one(row: Row, o: dict[str, Any]) -> tuple[jax.Array, jax.Array, jax.Array, Maybe]:
         p, g, m, v, most, step = row
         decay, rate, step = o["weight_decay"], o["lr"], step.astype(p.dtype)
         g = -g if o["maximize"] else g
@@ -59,11 +63,11 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
         max_exp_avg_sqs: Arrays,
         state_steps: Arrays,
         *,
-        grad_scale: Any = None,
-        found_inf: Any = None,
+        grad_scale: Maybe = None,
+        found_inf: Maybe = None,
         amsgrad: bool,
-        **options: Any,
-    ) -> Any:
+        **options: Number,
+    ) -> tuple[Arrays, ...]:
         most = max_exp_avg_sqs if amsgrad else [None] * len(self)
         seen = [_scaled(g, grad_scale) for g in grads]
         rows = zip(self, seen, exp_avgs, exp_avg_sqs, most, state_steps, strict=True)
@@ -89,16 +93,16 @@ def fused_sgd(
     grads: Arrays,
     momentum_buffer_list: Arrays,
     *,
-    weight_decay: Any,
-    momentum: Any,
-    lr: Any,
-    dampening: Any,
+    weight_decay: Number,
+    momentum: Number,
+    lr: Number,
+    dampening: Number,
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
-) -> Any:
+    grad_scale: Maybe = None,
+    found_inf: Maybe = None,
+) -> tuple[Arrays, ...]:
     seen = [_scaled(g, grad_scale) for g in grads]
     signed = [(-g if maximize else g) + p * weight_decay for p, g in zip(self, seen, strict=True)]
     buffers: list[jax.Array] = []
@@ -122,14 +126,14 @@ def fused_adagrad(
     state_sums: Arrays,
     state_steps: Arrays,
     *,
-    lr: Any,
-    lr_decay: Any,
-    weight_decay: Any,
-    eps: Any,
+    lr: Number,
+    lr_decay: Number,
+    weight_decay: Number,
+    eps: Number,
     maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
-) -> Any:
+    grad_scale: Maybe = None,
+    found_inf: Maybe = None,
+) -> tuple[Arrays, ...]:
     seen = [_scaled(g, grad_scale) for g in grads]
     new, sums = [], []
     for p, g, total, step in zip(self, seen, state_sums, state_steps, strict=True):

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from .._registry import implements
+from .._typing import Number, Numbers
 from ._support import (
     Array,
     fits,
@@ -83,7 +84,7 @@ def _integral(
     return tuple(found), known
 
 
-def _slices(indices: Sequence[Any]) -> tuple[Any, ...]:
+def _slices(indices: Sequence[Array | Numbers | None]) -> tuple[Any, ...]:
     return tuple(slice(None) if i is None else i for i in indices)
 
 
@@ -233,7 +234,7 @@ def _written(what: str, self: Array, dim: int, index: Array, source: Array, how:
 
 
 @implements(aten.index_add, eager=True)
-def index_add(self: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+def index_add(self: Array, dim: int, index: Array, source: Array, *, alpha: Number = 1) -> Array:
     same_dtype("index_add", self, source)
     source = source & bool(alpha) if self.dtype == jnp.bool_ else times(source, alpha)
     if not source.ndim:
@@ -248,7 +249,7 @@ def index_copy(self: Array, dim: int, index: Array, source: Array) -> Array:
 
 
 @implements(aten.index_fill.int_Tensor, aten.index_fill.int_Scalar, eager=True)
-def index_fill(self: Array, dim: int, index: Array, value: Any) -> Array:
+def index_fill(self: Array, dim: int, index: Array, value: Number) -> Array:
     require(jnp.ndim(value) == 0, "index_fill_ only supports a 0-dimensional value tensor")
     value = number(value, self.dtype)
     x, axis = _along(self, dim)
@@ -287,7 +288,7 @@ def put(self: Array, index: Array, source: Array, accumulate: bool = False) -> A
 
 
 @implements(aten.masked_fill.Scalar, aten.masked_fill.Tensor, eager=True)
-def masked_fill(self: Array, mask: Array, value: Any) -> Array:
+def masked_fill(self: Array, mask: Array, value: Number) -> Array:
     require(mask.dtype == jnp.bool_, f"masked_fill only supports boolean masks, got {mask.dtype}")
     require(
         getattr(value, "ndim", 0) == 0,
@@ -299,7 +300,7 @@ def masked_fill(self: Array, mask: Array, value: Any) -> Array:
 
 
 @jax.jit
-def _filled(self: Array, mask: Array, value: Any) -> Array:
+def _filled(self: Array, mask: Array, value: Number) -> Array:
     return jnp.where(mask, number(value, self.dtype), self)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 import torch
 from jax import lax
+from jax.typing import ArrayLike
 
 from .._promotion import category
 from .._registry import implements
@@ -98,7 +97,7 @@ def _lu_solved(lu: Array, order: Array, b: Array, adjoint: bool) -> Array:
     if not adjoint:
         b = jnp.take_along_axis(b, order[..., None], -2)
         return triangular(lu, triangular(lu, b, upper=False, unit=True), upper=True)
-    turned: dict[str, Any] = {"transpose": True, "conjugate": True}
+    turned: dict[str, bool] = {"transpose": True, "conjugate": True}
     x = triangular(lu, b, upper=True, **turned)
     x = triangular(lu, x, upper=False, unit=True, **turned)
     return jnp.take_along_axis(x, jnp.argsort(order, -1)[..., None], -2)
@@ -182,7 +181,7 @@ def linalg_matrix_exp(self: Array) -> Array:
     return jax.scipy.linalg.expm(self) if self.size else self
 
 
-def _tolerance(x: Any, s: Array) -> Array:
+def _tolerance(x: ArrayLike, s: Array) -> Array:
     return jnp.asarray(x).astype(s.dtype)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import torch
 
 from .._promotion import promoted
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, in_bounds, integers, require
 
 aten = torch.ops.aten
@@ -54,7 +54,7 @@ def embedding_dense_backward(
 
 
 def _search(
-    boundaries: Array, values: Array, out_int32: bool, right: bool, side: str | None
+    boundaries: Array, values: Number, out_int32: bool, right: bool, side: str | None
 ) -> Array:
     require(side in (None, "left", "right"), f"side can only be 'left' or 'right', got {side}")
     require(not (right and side == "left"), "side and right can't be set to opposites")
@@ -77,7 +77,7 @@ def _search(
 @implements(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def searchsorted(
     sorted_sequence: Array,
-    self: Any,
+    self: Number,
     *,
     out_int32: bool = False,
     right: bool = False,
@@ -91,7 +91,7 @@ def searchsorted(
 
 @implements(aten.bucketize.Tensor, aten.bucketize.Scalar)
 def bucketize(
-    self: Any, boundaries: Array, *, out_int32: bool = False, right: bool = False
+    self: Number, boundaries: Array, *, out_int32: bool = False, right: bool = False
 ) -> Array:
     require(boundaries.ndim == 1, "boundaries tensor must be 1 dimension")
     return _search(boundaries, self, out_int32, right, None)

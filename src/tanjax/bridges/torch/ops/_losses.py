@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, in_bounds, number, pullback, require, same_dtype
 
 aten = torch.ops.aten
@@ -119,8 +118,8 @@ def multi_margin_loss_backward(
     grad_output: Array,
     self: Array,
     target: Array,
-    p: Any,
-    margin: Any,
+    p: Number,
+    margin: Number,
     weight: Array | None = None,
     reduction: int = _MEAN,
 ) -> Array:

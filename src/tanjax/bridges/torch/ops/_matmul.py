@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import torch
 
 from .._dtypes import jax_dtype
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, number, require, same_dtype, times
 
 aten = torch.ops.aten
@@ -32,7 +32,7 @@ def _product(what: str, a: Array, b: Array, ranks: tuple[int, int]) -> Array:
     return jnp.matmul(a, b)
 
 
-def _plus(what: str, bias: Array, product: Array, beta: Any, alpha: Any) -> Array:
+def _plus(what: str, bias: Array, product: Array, beta: Number, alpha: Number) -> Array:
     """`beta * bias + alpha * product`; what is multiplied by the number zero is not looked at."""
     same_dtype(what, bias, product)
     product = times(product, alpha)
@@ -84,23 +84,27 @@ def mm_dtype(self: Array, mat2: Array, out_dtype: torch.dtype) -> Array:
 
 
 @implements(aten.addmm.default)
-def addmm(self: Array, mat1: Array, mat2: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addmm(self: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _plus("addmm", self, _product("addmm", mat1, mat2, (2, 2)), beta, alpha)
 
 
 @implements(aten.baddbmm.default)
-def baddbmm(self: Array, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def baddbmm(
+    self: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1
+) -> Array:
     return _plus("baddbmm", self, _product("baddbmm", batch1, batch2, (3, 3)), beta, alpha)
 
 
 @implements(aten.addbmm)
-def addbmm(self: Array, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addbmm(
+    self: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1
+) -> Array:
     product = _product("addbmm", batch1, batch2, (3, 3)).sum(0, dtype=batch1.dtype)
     return _plus("addbmm", self, product, beta, alpha)
 
 
 @implements(aten.addmv)
-def addmv(self: Array, mat: Array, vec: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addmv(self: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _plus("addmv", self, _product("addmv", mat, vec, (2, 1)), beta, alpha)
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import torch
 from jax import lax
 
+from tanjax._typing import DType
+
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, none_like, product, require, wide
 
 aten = torch.ops.aten
 Three = tuple[Array | None, Array | None, Array | None]
 
 
-def _moments(x: Array, axes: Sequence[int], eps: Any) -> tuple[Array, Array, Array]:
+def _moments(x: Array, axes: Sequence[int], eps: Number) -> tuple[Array, Array, Array]:
     """Mean, variance and the inverse of the deviation over axes, which are kept."""
     mean = jnp.mean(x, axes, keepdims=True)
     variance = jnp.mean(jnp.square(x - mean), axes, keepdims=True)
@@ -30,7 +32,7 @@ def _pulled(grad: Array, normal: Array, rstd: Array, axes: Sequence[int]) -> Arr
     return rstd * (grad - middle - normal * along)
 
 
-def _saved_dtype(input: Array, weight: Array | None) -> Any:
+def _saved_dtype(input: Array, weight: Array | None) -> DType:
     """Statistics of half precision stay in it, unless the weights are float32."""
     return input.dtype if weight is None else jnp.result_type(input.dtype, weight.dtype)
 
@@ -41,7 +43,7 @@ def native_layer_norm(
     normalized_shape: Sequence[int],
     weight: Array | None,
     bias: Array | None,
-    eps: Any,
+    eps: Number,
 ) -> tuple[Array, Array, Array]:
     n = len(normalized_shape)
     require(
@@ -105,7 +107,7 @@ def native_group_norm(
     C: int,
     HxW: int,
     group: int,
-    eps: Any,
+    eps: Number,
 ) -> tuple[Array, Array, Array]:
     require(C % group == 0, f"group_norm: {C} channels are not divisible by {group} groups")
     x = _grouped(input, N, C, HxW, group)
@@ -163,8 +165,8 @@ def _batch_norm(
     running_mean: Array | None,
     running_var: Array | None,
     training: bool,
-    momentum: Any,
-    eps: Any,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:
     """The result, mean and inverse deviation, and the running statistics after it."""
     require(input.ndim >= 2, "batch_norm: Expected more than 1 dimension")
@@ -194,7 +196,7 @@ def _batch_norm(
     )
 
 
-def _moved(running: Array | None, now: Array, momentum: Any) -> Array | None:
+def _moved(running: Array | None, now: Array, momentum: Number) -> Array | None:
     if running is None:
         return None
     m = jnp.asarray(momentum).astype(now.dtype)
@@ -209,8 +211,8 @@ def native_batch_norm(
     running_mean: Array | None,
     running_var: Array | None,
     training: bool,
-    momentum: Any,
-    eps: Any,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Array | None, ...]:
     out, mean, rstd, *running = _batch_norm(
         input, weight, bias, running_mean, running_var, training, momentum, eps
@@ -229,8 +231,8 @@ def native_batch_norm_no_stats(
     weight: Array | None,
     bias: Array | None,
     training: bool,
-    momentum: Any,
-    eps: Any,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Array, Array, Array]:
     return _batch_norm(input, weight, bias, None, None, training, momentum, eps)[:3]
 
@@ -242,8 +244,8 @@ def native_batch_norm_no_training(
     bias: Array | None,
     running_mean: Array,
     running_var: Array,
-    momentum: Any,
-    eps: Any,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Array, Array, Array]:
     out, mean, _, *_ = _batch_norm(
         input, weight, bias, running_mean, running_var, False, momentum, eps
@@ -258,8 +260,8 @@ def batch_norm_with_update(
     bias: Array | None,
     running_mean: Array,
     running_var: Array,
-    momentum: Any,
-    eps: Any,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Array | None, ...]:
     out, mean, rstd, *running = _batch_norm(
         input, weight, bias, running_mean, running_var, True, momentum, eps
@@ -277,7 +279,7 @@ def native_batch_norm_backward(
     save_mean: Array | None,
     save_invstd: Array | None,
     train: bool,
-    eps: Any,
+    eps: Number,
     output_mask: Sequence[bool],
 ) -> Three:
     x, grad, axes = wide(input), wide(grad_out), (0, *range(2, input.ndim))
@@ -310,7 +312,7 @@ def batch_norm_backward(
     save_mean: Array | None,
     save_var: Array | None,
     update: bool,
-    eps: Any,
+    eps: Number,
     output_mask: Sequence[bool],
     reserve: Array,
 ) -> Three:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,15 +10,16 @@ import torch
 from jax import lax
 
 from .._registry import implements
+from .._typing import Number, Numbers, Op
 from ._support import Array, number, require, transposed
 
 aten = torch.ops.aten
 
-Places = Callable[[np.ndarray[Any, Any], int], np.ndarray[Any, Any]]
+Places = Callable[[Numbers, int], Numbers]
 
 
 @implements(aten.constant_pad_nd)
-def constant_pad_nd(self: Array, pad: Sequence[int], value: Any = 0) -> Array:
+def constant_pad_nd(self: Array, pad: Sequence[int], value: Number = 0) -> Array:
     require(len(pad) % 2 == 0, f"Length of pad must be even but instead it equals {len(pad)}")
     require(len(pad) <= 2 * self.ndim, "Length of pad should be no more than twice the dimensions")
     pads = [(0, 0, 0)] * self.ndim
@@ -33,11 +33,11 @@ def constant_pad_nd(self: Array, pad: Sequence[int], value: Any = 0) -> Array:
     return lax.pad(self, number(value, self.dtype), pads)
 
 
-def _reflected(places: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:
+def _reflected(places: Numbers, n: int) -> Numbers:
     return n - 1 - np.abs(n - 1 - np.abs(places))
 
 
-def _replicated(places: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:
+def _replicated(places: Numbers, n: int) -> Numbers:
     return np.clip(places, 0, n - 1)
 
 
@@ -55,7 +55,7 @@ def _padded(self: Array, padding: Sequence[int], places: Places) -> Array:
     return self
 
 
-def _register(places: Places, forward: Any, backward: Any) -> None:
+def _register(places: Places, forward: Op, backward: Op) -> None:
     def pad(self: Array, padding: Sequence[int]) -> Array:
         require(self.ndim >= len(padding) // 2 + 1, f"{forward}: input has too few dimensions")
         return _padded(self, padding, places)

@@ -8,7 +8,6 @@ derivative of the code here is the one that torch's formula takes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jax.scipy import special
 
 from .._promotion import category, floating
 from .._registry import implements
+from .._typing import Number
 from ._special import digamma, erfcx
 from ._tools import aten, needs, operations, prims, register
 
@@ -222,7 +222,7 @@ def bitwise_not(self: jax.Array) -> jax.Array:
 
 # Functions with numbers beside them.
 @implements(aten.logit)
-def logit(self: jax.Array, eps: Any = None) -> jax.Array:
+def logit(self: jax.Array, eps: Number | None = None) -> jax.Array:
     """`log(x / (1 - x))`, of `x` held within `[eps, 1 - eps]`."""
     needs("logit", (0, 1, 2), self)
     x = floating(self)
@@ -233,7 +233,7 @@ def logit(self: jax.Array, eps: Any = None) -> jax.Array:
 
 
 @implements(aten.logit_backward)
-def logit_backward(grad_output: jax.Array, self: jax.Array, eps: Any = None) -> jax.Array:
+def logit_backward(grad_output: jax.Array, self: jax.Array, eps: Number | None = None) -> jax.Array:
     """Within the bounds `g / (x (1 - x))`; outside 0, or NaN without `eps`."""
     low = jnp.asarray(0.0 if eps is None else eps, self.dtype)
     inside = (self >= low) & (self <= 1 - low)
@@ -243,7 +243,10 @@ def logit_backward(grad_output: jax.Array, self: jax.Array, eps: Any = None) -> 
 
 @implements(aten.nan_to_num)
 def nan_to_num(
-    self: jax.Array, nan: Any = None, posinf: Any = None, neginf: Any = None
+    self: jax.Array,
+    nan: Number | None = None,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
 ) -> jax.Array:
     if category(self.dtype) < 2:
         return self

@@ -13,13 +13,16 @@ import torch
 from jax import lax
 
 from tanjax import registry
+from tanjax._typing import DType
 
 from .._promotion import category
 from .._registry import implements
+from .._typing import Argument, Function, Numbers, Op
 from ._support import Array, integers, product, pullback, repeated, require, transposed, wide
 
 aten = torch.ops.aten
 Ints = int | Sequence[int]
+Triple = tuple[Array, Array, Array]
 
 
 def _windows(
@@ -71,7 +74,7 @@ def _frame(
     }, counts
 
 
-def _lowest(dtype: Any) -> Array:
+def _lowest(dtype: DType) -> Array:
     return jnp.asarray(-jnp.inf if category(dtype) >= 2 else jnp.iinfo(dtype).min, dtype)
 
 
@@ -110,7 +113,7 @@ def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
         return values
 
     @taken.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: Triple, tangents: Triple) -> tuple[Array, Array]:
         flat, places = tangents[1].reshape(rows, -1), primals[2].reshape(rows, -1)
         return taken(*primals), jnp.take_along_axis(flat, places, 1).reshape(values.shape)
 
@@ -159,7 +162,7 @@ def _average(
     frame, counts = _frame(self, n, kernel_size, stride, padding, 1, ceil_mode)
     x = wide(self)
     total = lax.reduce_window(x, np.zeros((), x.dtype), lax.add, **frame)  # 0 is known: a sum
-    divisor: Any = divisor_override
+    divisor: int | Numbers | None = divisor_override
     if divisor is None:
         divisor = _divisor(self.shape[-n:], counts, frame, repeated(padding, n), count_include_pad)
     if category(self.dtype) < 2:
@@ -174,7 +177,7 @@ def _divisor(
     frame: dict[str, Any],
     padding: Sequence[int],
     count_include_pad: bool,
-) -> np.ndarray[Any, Any]:
+) -> Numbers:
     """How many numbers each window averages: it may reach beyond the array and its border."""
     n = len(sizes)
     divisor = np.ones((), np.int64)
@@ -187,7 +190,7 @@ def _divisor(
     return divisor
 
 
-def _average_backward(n: int, grad_output: Array, self: Array, *window: Any) -> Array:
+def _average_backward(n: int, grad_output: Array, self: Array, *window: Argument) -> Array:
     function = functools.partial(_average, n)
     return pullback(lambda x: function(x, *window), (self,), grad_output)[0]
 
@@ -220,7 +223,7 @@ def _adaptive_max(n: int, self: Array, output_size: Ints) -> tuple[Array, Array]
     return values, integers(indices)
 
 
-def _adaptive_bounds(size: int, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _adaptive_bounds(size: int, count: int) -> tuple[Numbers, Numbers]:
     """Where the windows begin and end that cut an axis into a number of parts."""
     at = np.arange(count)
     return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
@@ -249,7 +252,7 @@ def _adaptive_backward(n: int, grad_output: Array, self: Array) -> Array:
     return transposed(lambda x: _adaptive(n, x, size), self.shape, grad_output)
 
 
-def _register(op: Any, function: Any, n: int) -> None:
+def _register(op: Op, function: Function, n: int) -> None:
     implements(op)(functools.partial(function, n))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from torch._inductor import inductor_prims
 
 from .._promotion import category, jax_dtype
 from .._registry import implements
+from .._typing import Number
 from ._reductions import counted
 from ._tools import prims
 
@@ -69,7 +69,7 @@ def cat(tensors: Sequence[jax.Array], dim: int) -> jax.Array:
 
 
 def _same(name: str) -> Callable[..., jax.Array]:
-    def entry(a: jax.Array, *_: Any, **__: Any) -> jax.Array:
+    def entry(a: jax.Array, *_: object, **__: object) -> jax.Array:
         return a
 
     entry.__name__ = name
@@ -144,7 +144,7 @@ def _summed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return lambda x, axis: function(counted(x, None), axis=axis)
 
 
-def _xor(x: jax.Array, axis: Any) -> jax.Array:
+def _xor(x: jax.Array, axis: Axes | None) -> jax.Array:
     return jax.lax.reduce(x, np.zeros((), x.dtype), jax.lax.bitwise_xor, axis or range(x.ndim))
 
 
@@ -159,7 +159,7 @@ implements(prims.xor_sum)(_reduction(_xor))
 def var(
     inp: jax.Array,
     dims: Axes,
-    correction: Any = 1,
+    correction: Number = 1,
     *,
     output_dtype: torch.dtype | None = None,
 ) -> jax.Array:
@@ -205,6 +205,6 @@ def svd(A: jax.Array, *, full_matrices: bool) -> tuple[jax.Array, jax.Array, jax
 
 
 @implements(inductor_prims.fma)
-def fma(a: jax.Array, b: Any, c: jax.Array) -> jax.Array:
+def fma(a: jax.Array, b: Number, c: jax.Array) -> jax.Array:
     """`a b + c`, in compiled steps of torch's optimisers."""
     return a * b + c

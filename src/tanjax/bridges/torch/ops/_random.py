@@ -6,51 +6,53 @@ Distributions are torch's, numbers are JAX's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import torch
 
+from tanjax._typing import DType
+
 from .._dtypes import default_float
 from .._keys import next_key
 from .._promotion import category, jax_dtype
 from .._registry import implements
+from .._typing import Argument, Dtype, Generator, Number
 from ._binary import mul
 from ._tools import aten, needs, prims
 
-Dtype: TypeAlias = "torch.dtype | None"
 
-
-def _float(dtype: Dtype, otherwise: Any = None) -> Any:
+def _float(dtype: Dtype, otherwise: DType | None = None) -> DType:
     wanted = jax_dtype(dtype) if dtype is not None else otherwise
     return default_float() if wanted is None else wanted
 
 
 # From a shape.
 @implements(aten.rand)
-def rand(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def rand(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jax.random.uniform(next_key(), tuple(size), _float(dtype))
 
 
 @implements(aten.randn)
-def randn(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def randn(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jax.random.normal(next_key(), tuple(size), _float(dtype))
 
 
 @implements(aten.randint.default, aten.randint.generator)
-def randint(high: int, size: Sequence[int], *, dtype: Dtype = torch.int64, **_: Any) -> jax.Array:
+def randint(
+    high: int, size: Sequence[int], *, dtype: Dtype = torch.int64, **_: object
+) -> jax.Array:
     return integers(size, 0, high, _float(dtype))
 
 
 @implements(aten.randint.low, aten.randint.low_generator)
 def randint_from(
-    low: int, high: int, size: Sequence[int], *, dtype: Dtype = torch.int64, **_: Any
+    low: int, high: int, size: Sequence[int], *, dtype: Dtype = torch.int64, **_: object
 ) -> jax.Array:
     return integers(size, low, high, _float(dtype))
 
 
-def integers(size: Sequence[int], low: int, high: int, dtype: Any) -> jax.Array:
+def integers(size: Sequence[int], low: int, high: int, dtype: DType) -> jax.Array:
     """Whole numbers from `low` to below `high`, in any dtype."""
     if low >= high:
         raise RuntimeError(
@@ -61,29 +63,29 @@ def integers(size: Sequence[int], low: int, high: int, dtype: Any) -> jax.Array:
 
 
 @implements(aten.randperm)
-def randperm(n: int, *, dtype: Dtype = torch.int64, **_: Any) -> jax.Array:
+def randperm(n: int, *, dtype: Dtype = torch.int64, **_: object) -> jax.Array:
     return jax.random.permutation(next_key(), n).astype(_float(dtype))
 
 
 # Like another tensor.
 @implements(aten.rand_like)
-def rand_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def rand_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jax.random.uniform(next_key(), self.shape, _float(dtype, self.dtype))
 
 
 @implements(aten.randn_like)
-def randn_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def randn_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return jax.random.normal(next_key(), self.shape, _float(dtype, self.dtype))
 
 
 @implements(aten.randint_like.default, aten.randint_like.generator)
-def randint_like(self: jax.Array, high: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+def randint_like(self: jax.Array, high: int, *, dtype: Dtype = None, **_: object) -> jax.Array:
     return integers(self.shape, 0, high, _float(dtype, self.dtype))
 
 
 @implements(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
 def randint_like_from(
-    self: jax.Array, low: int, high: int, *, dtype: Dtype = None, **_: Any
+    self: jax.Array, low: int, high: int, *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return integers(self.shape, low, high, _float(dtype, self.dtype))
 
@@ -95,44 +97,46 @@ def _uniform(like: jax.Array) -> jax.Array:
 
 
 @implements(aten.uniform)
-def uniform(self: jax.Array, low: Any = 0.0, to: Any = 1.0, **_: Any) -> jax.Array:
+def uniform(self: jax.Array, low: Number = 0.0, to: Number = 1.0, **_: object) -> jax.Array:
     needs("uniform", (2,), self)
     span = jnp.asarray(to, self.dtype) - jnp.asarray(low, self.dtype)
     return jax.random.uniform(next_key(), self.shape, self.dtype) * span + low
 
 
 @implements(aten.normal_functional, static=("std",))
-def normal_functional(self: jax.Array, mean: Any = 0.0, std: Any = 1.0, **_: Any) -> jax.Array:
+def normal_functional(
+    self: jax.Array, mean: Number = 0.0, std: float = 1.0, **_: object
+) -> jax.Array:
     needs("normal", (2, 3), self)
     return _normal(self.shape, self.dtype, mean, _positive(std))
 
 
 @implements(aten.normal.float_float, static=("std",))
 def normal_of_size(
-    mean: Any, std: Any, size: Sequence[int], *, dtype: Dtype = None, **_: Any
+    mean: Number, std: float, size: Sequence[int], *, dtype: Dtype = None, **_: object
 ) -> jax.Array:
     return _normal(tuple(size), _float(dtype), mean, _positive(std))
 
 
 @implements(aten.normal.Tensor_float, static=("std",))
-def normal_around(mean: jax.Array, std: Any = 1.0, **_: Any) -> jax.Array:
+def normal_around(mean: jax.Array, std: float = 1.0, **_: object) -> jax.Array:
     return _normal(mean.shape, mean.dtype, mean, _positive(std))
 
 
 @implements(aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
-def normal_spread(mean: Any, std: jax.Array, **_: Any) -> jax.Array:
+def normal_spread(mean: Number, std: jax.Array, **_: object) -> jax.Array:
     shape = jnp.broadcast_shapes(jnp.shape(mean), std.shape)
     return _normal(
         shape, getattr(mean, "dtype", std.dtype) if jnp.ndim(mean) else std.dtype, mean, std
     )
 
 
-def _normal(shape: tuple[int, ...], dtype: Any, mean: Any, std: Any) -> jax.Array:
+def _normal(shape: tuple[int, ...], dtype: DType, mean: Number, std: Number) -> jax.Array:
     drawn = jax.random.normal(next_key(), shape, dtype)
     return drawn * jnp.asarray(std, dtype) + jnp.asarray(mean, dtype)
 
 
-def _positive(std: Any) -> Any:
+def _positive(std: float) -> float:
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return std
@@ -140,28 +144,28 @@ def _positive(std: Any) -> Any:
 
 @implements(prims.normal)
 def normal_prim(
-    shape: Sequence[int], *, mean: Any, std: Any, dtype: torch.dtype, **_: Any
+    shape: Sequence[int], *, mean: Number, std: Number, dtype: torch.dtype, **_: object
 ) -> jax.Array:
     return _normal(tuple(shape), jax_dtype(dtype), mean, std)
 
 
 @implements(prims.uniform)
 def uniform_prim(
-    shape: Sequence[int], *, low: Any, high: Any, dtype: torch.dtype, **_: Any
+    shape: Sequence[int], *, low: Number, high: Number, dtype: torch.dtype, **_: object
 ) -> jax.Array:
     return uniform(jnp.zeros(shape, jax_dtype(dtype)), low, high)
 
 
 # By chance.
 @implements(aten.bernoulli.default)
-def bernoulli(self: jax.Array, **_: Any) -> jax.Array:
+def bernoulli(self: jax.Array, **_: object) -> jax.Array:
     """Ones with the probabilities that `self` holds."""
     needs("bernoulli", (2,), self)
     return jax.random.bernoulli(next_key(), self).astype(self.dtype)
 
 
 @implements(aten.bernoulli.p, aten.bernoulli.Tensor)
-def bernoulli_like(self: jax.Array, p: Any = 0.5, **_: Any) -> jax.Array:
+def bernoulli_like(self: jax.Array, p: Number = 0.5, **_: object) -> jax.Array:
     chance = p if getattr(p, "ndim", 0) else jnp.asarray(p, default_float())
     return jax.random.bernoulli(next_key(), chance, self.shape).astype(self.dtype)
 
@@ -178,13 +182,13 @@ def native_dropout(input: jax.Array, p: float, train: bool | None) -> tuple[jax.
 
 
 @implements(aten.native_dropout_backward)
-def native_dropout_backward(grad_output: jax.Array, mask: jax.Array, scale: Any) -> jax.Array:
+def native_dropout_backward(grad_output: jax.Array, mask: jax.Array, scale: Number) -> jax.Array:
     return mul(grad_output, mul(mask, scale))
 
 
 @implements(aten.multinomial)
 def multinomial(
-    self: jax.Array, num_samples: int, replacement: bool = False, **_: Any
+    self: jax.Array, num_samples: int, replacement: bool = False, **_: object
 ) -> jax.Array:
     """Indices drawn with weights; without replacement by Gumbel's trick, the largest of noise."""
     needs("multinomial", (2,), self)
@@ -206,7 +210,7 @@ def multinomial(
 def _from_uniform(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """By the inverse of the distribution function."""
 
-    def entry(self: jax.Array, *parameters: Any, **_: Any) -> jax.Array:
+    def entry(self: jax.Array, *parameters: Number, **_: object) -> jax.Array:
         whole = category(self.dtype) < 2
         like = jnp.zeros(self.shape, default_float()) if whole else self
         return function(_uniform(like), *parameters).astype(self.dtype)
@@ -214,7 +218,7 @@ def _from_uniform(function: Callable[..., jax.Array]) -> Callable[..., jax.Array
     return entry
 
 
-def _cauchy(u: jax.Array, median: Any = 0.0, sigma: Any = 1.0) -> jax.Array:
+def _cauchy(u: jax.Array, median: Number = 0.0, sigma: Number = 1.0) -> jax.Array:
     return median + sigma * jnp.tan(jnp.pi * (u - 0.5))
 
 
@@ -224,32 +228,32 @@ implements(aten.geometric)(_from_uniform(lambda u, p: jnp.ceil(jnp.log(u) / jnp.
 
 
 @implements(aten.log_normal)
-def log_normal(self: jax.Array, mean: Any = 1.0, std: Any = 2.0, **_: Any) -> jax.Array:
+def log_normal(self: jax.Array, mean: Number = 1.0, std: Number = 2.0, **_: object) -> jax.Array:
     return jnp.exp(_normal(self.shape, self.dtype, mean, std))
 
 
 @implements(aten.poisson)
-def poisson(self: jax.Array, generator: Any = None) -> jax.Array:
+def poisson(self: jax.Array, generator: Generator = None) -> jax.Array:
     return jax.random.poisson(next_key(), self).astype(self.dtype)
 
 
 @implements(aten.binomial)
-def binomial(count: jax.Array, prob: jax.Array, generator: Any = None) -> jax.Array:
+def binomial(count: jax.Array, prob: jax.Array, generator: Generator = None) -> jax.Array:
     return jax.random.binomial(next_key(), count, prob).astype(count.dtype)
 
 
 @implements(aten._standard_gamma)
-def standard_gamma(self: jax.Array, generator: Any = None) -> jax.Array:
+def standard_gamma(self: jax.Array, generator: Generator = None) -> jax.Array:
     return jax.random.gamma(next_key(), self)
 
 
 @implements(aten._sample_dirichlet)
-def sample_dirichlet(self: jax.Array, generator: Any = None) -> jax.Array:
+def sample_dirichlet(self: jax.Array, generator: Generator = None) -> jax.Array:
     return jax.random.dirichlet(next_key(), self)
 
 
 @implements(aten.random.default)
-def random(self: jax.Array, **_: Any) -> jax.Array:
+def random(self: jax.Array, **_: object) -> jax.Array:
     """Whole numbers: all that the dtype holds exactly, from 0."""
     if self.dtype == jnp.bool_:
         return jax.random.bernoulli(next_key(), 0.5, self.shape)
@@ -261,12 +265,12 @@ def random(self: jax.Array, **_: Any) -> jax.Array:
 
 
 @implements(aten.random.to)
-def random_to(self: jax.Array, to: int, **_: Any) -> jax.Array:
+def random_to(self: jax.Array, to: int, **_: object) -> jax.Array:
     return integers(self.shape, 0, to, self.dtype)
 
 
 @implements(getattr(aten.random, "from"))
-def random_from(self: jax.Array, low: int, to: int | None, **_: Any) -> jax.Array:
+def random_from(self: jax.Array, low: int, to: int | None, **_: object) -> jax.Array:
     if to is None:
         to = int(jnp.iinfo(jax_dtype(torch.int64)).max)
     return integers(self.shape, low, to, self.dtype)
@@ -279,7 +283,7 @@ def rrelu(
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
-    generator: Any = None,
+    generator: Generator = None,
 ) -> tuple[jax.Array, jax.Array]:
     """A leaky relu, each slope drawn while training; the slopes."""
     negative = self <= 0
@@ -291,5 +295,7 @@ def rrelu(
 
 
 @implements(aten.rrelu_with_noise)
-def rrelu_and_noise(self: jax.Array, noise: jax.Array, *args: Any, **kwargs: Any) -> Any:
+def rrelu_and_noise(
+    self: jax.Array, noise: jax.Array, *args: Argument, **kwargs: Argument
+) -> tuple[jax.Array, jax.Array]:
     return rrelu(self, noise, *args, **kwargs)

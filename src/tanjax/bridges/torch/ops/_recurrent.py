@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +42,7 @@ def mkldnn_rnn_layer(
     hx_: Array,
     cx_: Array,
     reverse: bool,
-    *flags: Any,
+    *flags: object,
 ) -> tuple[Array, Array, Array, Array]:
     given = (input, weight0, weight1, weight2, weight3, hx_, cx_)
     return *_lstm(*given, reverse), jnp.zeros(0, jnp.uint8)  # no workspace
@@ -65,7 +64,7 @@ def mkldnn_rnn_layer_backward(
     grad_hy: Array | None,
     grad_cy: Array | None,
     reverse: bool,
-    *flags: Any,
+    *flags: object,
 ) -> tuple[Array, ...]:
     given = (input, weight1, weight2, weight3, weight4, hx_, cx_tmp)
     values, pullback = jax.vjp(functools.partial(_lstm, reverse=reverse), *given)

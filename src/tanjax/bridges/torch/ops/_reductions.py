@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ import torch
 
 from .._promotion import category, floating, jax_dtype
 from .._registry import implements
+from .._typing import Number
 from ._tools import aten, axes_of, axis_of, needs, wide
 
 Dims = int | Sequence[int] | None
@@ -109,7 +109,9 @@ def at_index(x: jax.Array, index: jax.Array, axis: int) -> jax.Array:
     return jnp.take_along_axis(x, index, axis=axis, mode="promise_in_bounds")
 
 
-def _with_index(name: str, where: Callable[..., jax.Array]) -> Callable[..., Any]:
+def _with_index(
+    name: str, where: Callable[..., jax.Array]
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
     def entry(self: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
         needs(name, (0, 1, 2), self)
         axis = axis_of(dim, self.ndim)
@@ -187,7 +189,7 @@ def equal(self: jax.Array, other: jax.Array) -> bool:
 # Moments.
 @wide
 def _moments(
-    self: jax.Array, dim: Dims, correction: Any, keepdim: bool
+    self: jax.Array, dim: Dims, correction: Number | None, keepdim: bool
 ) -> tuple[jax.Array, jax.Array]:
     needs("var", (2, 3), self)
     axes = axes_of(dim, self.ndim)
@@ -203,28 +205,28 @@ def _moments(
 
 @implements(aten.var.correction)
 def var(
-    self: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+    self: jax.Array, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> jax.Array:
     return _moments(self, dim, correction, keepdim)[0]
 
 
 @implements(aten.std.correction)
 def std(
-    self: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+    self: jax.Array, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> jax.Array:
     return jnp.sqrt(_moments(self, dim, correction, keepdim)[0])
 
 
 @implements(aten.var_mean.correction)
 def var_mean(
-    self: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+    self: jax.Array, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[jax.Array, jax.Array]:
     return _moments(self, dim, correction, keepdim)
 
 
 @implements(aten.std_mean.correction)
 def std_mean(
-    self: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+    self: jax.Array, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[jax.Array, jax.Array]:
     square, centre = _moments(self, dim, correction, keepdim)
     return jnp.sqrt(square), centre

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import torch
 
 from .._registry import implements
+from .._typing import Numbers
 from ._support import Array, require, transposed, wide
 
 aten = torch.ops.aten
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")
-Stencil = Callable[
-    [int, int, bool, float | None], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-]
+Stencil = Callable[[int, int, bool, float | None], tuple[Numbers, Numbers]]
 
 
-def _source(n: int, m: int, align_corners: bool, scale: float | None, cubic: bool) -> Any:
+def _source(n: int, m: int, align_corners: bool, scale: float | None, cubic: bool) -> Numbers:
     """Where in `n` places each of `m` lies."""
     at = np.arange(m)
     if align_corners:
@@ -34,27 +32,29 @@ def _source(n: int, m: int, align_corners: bool, scale: float | None, cubic: boo
     return found if cubic else np.maximum(found, 0)
 
 
-def _nearest(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
+def _nearest(n: int, m: int, align_corners: bool, scale: float | None) -> tuple[Numbers, Numbers]:
     # Torch multiplies in single precision, and a place at a border depends on it.
     step = np.float32(1 / scale if scale is not None and scale > 0 else n / m)
     place = np.minimum(np.floor(np.arange(m).astype(np.float32) * step).astype(int), n - 1)
     return place[:, None], np.ones((m, 1))
 
 
-def _nearest_exact(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
+def _nearest_exact(
+    n: int, m: int, align_corners: bool, scale: float | None
+) -> tuple[Numbers, Numbers]:
     step = np.float32(1 / scale if scale is not None and scale > 0 else n / m)
     at = np.arange(m).astype(np.float32) + np.float32(0.5)
     return np.minimum(np.floor(at * step).astype(int), n - 1)[:, None], np.ones((m, 1))
 
 
-def _linear(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
+def _linear(n: int, m: int, align_corners: bool, scale: float | None) -> tuple[Numbers, Numbers]:
     source = _source(n, m, align_corners, scale, False)
     low = np.minimum(np.floor(source).astype(int), n - 1)
     part = np.clip(source - low, 0, 1)
     return np.stack([low, np.minimum(low + 1, n - 1)], 1), np.stack([1 - part, part], 1)
 
 
-def _cubic(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
+def _cubic(n: int, m: int, align_corners: bool, scale: float | None) -> tuple[Numbers, Numbers]:
     source = _source(n, m, align_corners, scale, True)
     low = np.floor(source).astype(int)
     t = (source - low)[:, None]
@@ -66,10 +66,12 @@ def _cubic(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
     return places, np.where(d <= 1, near, far)
 
 
-def _smoothed(filtered: Callable[[Any], Any], reach: float) -> Stencil:
+def _smoothed(filtered: Callable[[Numbers], Numbers], reach: float) -> Stencil:
     """A stencil that widens where an axis shrinks, so that every number counts."""
 
-    def stencil(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
+    def stencil(
+        n: int, m: int, align_corners: bool, scale: float | None
+    ) -> tuple[Numbers, Numbers]:
         if align_corners:
             step = (n - 1) / (m - 1) if m > 1 else 0.0
         else:
@@ -86,11 +88,11 @@ def _smoothed(filtered: Callable[[Any], Any], reach: float) -> Stencil:
     return stencil
 
 
-def _triangle(d: Any) -> Any:
+def _triangle(d: Numbers) -> Numbers:
     return np.maximum(1 - d, 0)
 
 
-def _cubic_filter(d: Any) -> Any:
+def _cubic_filter(d: Numbers) -> Numbers:
     """Keys' cubic convolution with a = -0.5, as in Pillow."""
     near, far = (1.5 * d - 2.5) * d * d + 1, ((-0.5 * d + 2.5) * d - 4) * d + 2
     return np.where(d < 1, near, np.where(d < 2, far, 0))
@@ -123,13 +125,17 @@ def _upsampled(
 def _register(name: str, n: int, stencil: Stencil, corners: bool) -> None:
     op, op_backward = getattr(aten, name).default, getattr(aten, f"{name}_backward").default
 
-    def split(rest: Sequence[Any], named: dict[str, Any]) -> tuple[bool, list[Any]]:
+    def split(
+        rest: Sequence[bool | float | None], named: dict[str, float | None]
+    ) -> tuple[bool, list[float | None]]:
         align = bool(rest[0]) if corners else False
         scales = list(rest[1:] if corners else rest)
         names = ("scales",) if n == 1 else ("scales_d", "scales_h", "scales_w")[-n:]
         return align, [*scales, *[named.get(m) for m in names[len(scales) :]]]
 
-    def upsample(self: Array, output_size: Sequence[int], *rest: Any, **named: Any) -> Array:
+    def upsample(
+        self: Array, output_size: Sequence[int], *rest: bool | float | None, **named: float | None
+    ) -> Array:
         require(
             self.ndim == n + 2 and math.prod(self.shape[1:]) > 0 and min(output_size) > 0,
             f"{name}: input and output sizes should be greater than 0, got input "
@@ -142,8 +148,8 @@ def _register(name: str, n: int, stencil: Stencil, corners: bool) -> None:
         grad_output: Array,
         output_size: Sequence[int],
         input_size: Sequence[int],
-        *rest: Any,
-        **named: Any,
+        *rest: bool | float | None,
+        **named: float | None,
     ) -> Array:
         align, scales = split(rest, named)
         return transposed(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
+from tanjax._typing import DType
+
 from .._promotion import category
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, in_bounds, number, one_axis, require, same_dtype, shaped
 
 aten = torch.ops.aten
@@ -79,7 +81,7 @@ def _scattered(
     return total / count if category(x.dtype) >= 2 else total // count
 
 
-def _neutral(how: str, dtype: Any) -> Array:
+def _neutral(how: str, dtype: DType) -> Array:
     if how in ("add", "mean"):
         return jnp.zeros((), dtype)
     if how == "multiply":
@@ -118,7 +120,7 @@ def scatter(self: Array, dim: int, index: Array, src: Array) -> Array:
 
 
 @implements(aten.scatter.value, eager=True)
-def scatter_value(self: Array, dim: int, index: Array, value: Any) -> Array:
+def scatter_value(self: Array, dim: int, index: Array, value: Number) -> Array:
     return _scatter("scatter", self, dim, index, number(value, self.dtype), "set")
 
 
@@ -129,7 +131,9 @@ def scatter_src_reduce(self: Array, dim: int, index: Array, src: Array, *, reduc
 
 
 @implements(aten.scatter.value_reduce, eager=True)
-def scatter_value_reduce(self: Array, dim: int, index: Array, value: Any, *, reduce: str) -> Array:
+def scatter_value_reduce(
+    self: Array, dim: int, index: Array, value: Number, *, reduce: str
+) -> Array:
     return scatter_src_reduce(self, dim, index, number(value, self.dtype), reduce=reduce)
 
 

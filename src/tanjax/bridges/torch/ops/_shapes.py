@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -262,7 +261,9 @@ def select_backward(grad_output: Array, input_sizes: Sequence[int], dim: int, in
 
 
 @partial(jax.jit, static_argnames=("sizes", "axis", "step"), inline=True)
-def _amid_zeros(part: Array, low: Any, sizes: tuple[int, ...], axis: int, step: int) -> Array:
+def _amid_zeros(
+    part: Array, low: int | Array, sizes: tuple[int, ...], axis: int, step: int
+) -> Array:
     if step > 1 and part.shape[axis]:
         pads = [(0, 0, step - 1 if d == axis else 0) for d in range(part.ndim)]
         part = lax.pad(part, jnp.zeros((), part.dtype), pads)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import torch
 from jax import lax
@@ -53,7 +51,9 @@ def topk(
     return values, integers(indices)
 
 
-def _picked(x: Array, rank: Any, axis: int, keepdim: bool, ndim: int) -> tuple[Array, Array]:
+def _picked(
+    x: Array, rank: int | Array, axis: int, keepdim: bool, ndim: int
+) -> tuple[Array, Array]:
     """The number of a rank along an axis and its place; ranks keep the axis, with size one."""
     values, indices = _sorted(x, axis)
     rank = jnp.broadcast_to(rank, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))

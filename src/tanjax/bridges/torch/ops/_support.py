@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import PyTree
+
+from tanjax._typing import DType
 
 from .._dtypes import jax_dtype
 from .._promotion import category
+from .._typing import Function, Number, Numbers
 
 Array = jax.Array
 
@@ -61,17 +65,17 @@ def same_dtype(what: str, *arrays: Array | None) -> None:
     require(len(set(found)) <= 1, f"{what}: expected tensors of one dtype, got {found}")
 
 
-def integers(x: Any) -> Array:
+def integers(x: ArrayLike) -> Array:
     """Indices and counts, in the dtype that torch declares for them, int64."""
     return jnp.asarray(x).astype(jax_dtype(torch.int64))
 
 
-def is_traced(*arrays: Any) -> bool:
+def is_traced(*arrays: object) -> bool:
     """Whether a value is not to be had yet."""
     return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
-def values_of(what: str, *arrays: Array) -> tuple[np.ndarray[Any, Any], ...]:
+def values_of(what: str, *arrays: Array) -> tuple[Numbers, ...]:
     """The numbers of arrays, where the shape of a result depends on them.
 
     **Raises:** `ConcretizationTypeError` for an array whose numbers are not known yet.
@@ -83,7 +87,7 @@ def values_of(what: str, *arrays: Array) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def in_bounds(
-    index: Array | np.ndarray[Any, Any],
+    index: Array | Numbers,
     size: int,
     *,
     negative: bool = False,
@@ -106,12 +110,12 @@ def in_bounds(
     return True
 
 
-def number(x: Any, dtype: Any) -> Array:
+def number(x: Number, dtype: DTypeLike) -> Array:
     """A Python number, or a traced one, in a dtype."""
     return jnp.asarray(x).astype(dtype)
 
 
-def fits(x: Any, dtype: Any) -> None:
+def fits(x: Number, dtype: DType) -> None:
     """**Raises:** `RuntimeError` for a number that a dtype cannot hold, as far as it is known."""
     if isinstance(x, jax.Array) and not is_traced(x):
         x = x.item()
@@ -128,14 +132,14 @@ def shaped(x: Array, shape: tuple[int, ...]) -> Array:
     return x if x.shape == shape else x.reshape(shape)
 
 
-def times(x: Array, factor: Any) -> Array:
+def times(x: Array, factor: Number) -> Array:
     """`factor * x` in the dtype of `x`; nothing for the number one."""
     if isinstance(factor, (int, float)) and factor == 1:
         return x
     return x * number(factor, x.dtype)
 
 
-def pullback(function: Callable[..., Any], primals: Sequence[Any], cotangent: Any) -> Any:
+def pullback(function: Function, primals: Sequence[Array], cotangent: PyTree) -> tuple[Array, ...]:
     """What torch calls the backward of `function` at `primals`.
 
     Torch's cotangent of a complex number is the conjugate of JAX's.
@@ -162,7 +166,7 @@ def wide(x: Array) -> Array:
     return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
 
 
-def real_dtype(dtype: Any) -> Any:
+def real_dtype(dtype: DType) -> DType:
     """The dtype of the real part."""
     return jnp.finfo(dtype).dtype if category(dtype) == 3 else dtype
 

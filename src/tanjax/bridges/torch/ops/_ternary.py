@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from .._promotion import category, is_number, promoted, result_dtype
 from .._registry import implements
+from .._typing import Number
 from ._tools import aten, needs, no_meaning, prims, wide
 
 
 @implements(aten.where.self, prims.where)
-def where(condition: jax.Array, self: Any, other: Any) -> jax.Array:
+def where(condition: jax.Array, self: Number, other: Number) -> jax.Array:
     if condition.dtype not in (jnp.bool_, jnp.uint8):
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got {condition.dtype}"
@@ -22,7 +21,7 @@ def where(condition: jax.Array, self: Any, other: Any) -> jax.Array:
     return jnp.where(condition.astype(jnp.bool_), self, other)
 
 
-def bounded(x: jax.Array, low: Any, high: Any) -> jax.Array:
+def bounded(x: jax.Array, low: Number | None, high: Number | None) -> jax.Array:
     """`x` within bounds, NaN if any of the three is; its derivative at a bound is 1."""
     if low is not None:
         x = jnp.where((x < low) | (low != low), low, x)
@@ -32,7 +31,7 @@ def bounded(x: jax.Array, low: Any, high: Any) -> jax.Array:
 
 
 @implements(aten.clamp)
-def clamp(self: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
+def clamp(self: jax.Array, min: Number | None = None, max: Number | None = None) -> jax.Array:
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     self, min, max = promoted(self, min, max)
@@ -41,16 +40,16 @@ def clamp(self: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
 
 
 @implements(aten.clamp_min)
-def clamp_min(self: jax.Array, min: Any) -> jax.Array:
+def clamp_min(self: jax.Array, min: Number) -> jax.Array:
     return _one_bound(self, min, True)
 
 
 @implements(aten.clamp_max)
-def clamp_max(self: jax.Array, max: Any) -> jax.Array:
+def clamp_max(self: jax.Array, max: Number) -> jax.Array:
     return _one_bound(self, max, False)
 
 
-def _one_bound(x: jax.Array, bound: Any, low: bool) -> jax.Array:
+def _one_bound(x: jax.Array, bound: Number, low: bool) -> jax.Array:
     needs("clamp", (1, 2) if is_number(bound) else (0, 1, 2), x)
     x, bound = promoted(x, bound)
     return bounded(x, bound, None) if low else bounded(x, None, bound)
@@ -65,7 +64,7 @@ def same_dtypes(name: str, *arrays: jax.Array) -> None:
 
 @implements(aten.lerp)
 @wide
-def lerp(self: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
+def lerp(self: jax.Array, end: jax.Array, weight: Number) -> jax.Array:
     """`self + weight (end - self)`, from the end that is nearer."""
     arrays = (self, end) if getattr(weight, "weak_type", True) else (self, end, weight)
     same_dtypes("lerp", *arrays)
@@ -78,7 +77,7 @@ def lerp(self: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
 @implements(aten.addcmul)
 @wide
 def addcmul(
-    self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Any = 1
+    self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Number = 1
 ) -> jax.Array:
     self, tensor1, tensor2 = promoted(self, tensor1, tensor2)
     needs("addcmul", (1, 2, 3), self)
@@ -88,7 +87,7 @@ def addcmul(
 @implements(aten.addcdiv)
 @wide
 def addcdiv(
-    self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Any = 1
+    self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Number = 1
 ) -> jax.Array:
     if category(result_dtype(tensor1, tensor2)) < 2:
         raise no_meaning("addcdiv", tensor1.dtype, "divide first, in floats or rounding.")
@@ -96,7 +95,7 @@ def addcdiv(
     return self + _factor("addcdiv", value, self) * (tensor1 / tensor2)
 
 
-def _factor(name: str, value: Any, like: jax.Array) -> jax.Array:
+def _factor(name: str, value: Number, like: jax.Array) -> jax.Array:
     if category(result_dtype(like, value)) > category(like.dtype):
         raise no_meaning(f"{name} with a value of a higher kind than the tensors", like.dtype)
     return jnp.asarray(value, like.dtype)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 import torch
+from jax.typing import DTypeLike
 
 from tanjax._errors import NoRuleError, message
+from tanjax._typing import DType, Function
 
 from .._promotion import category, is_number
 from .._registry import implements
+from .._typing import Argument, Op, Operand
 
 aten = torch.ops.aten
 prims = torch.ops.prims
 KINDS = ("bool", "integer", "float", "complex")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def operations(name: str) -> tuple[Any, ...]:
+def operations(name: str) -> tuple[Op, ...]:
     """The operations of a name: ATen's, and prims' where it has one."""
     found = tuple(getattr(space, name) for space in (aten, prims) if hasattr(space, name))
     if not found:
@@ -28,18 +33,18 @@ def operations(name: str) -> tuple[Any, ...]:
     return found
 
 
-def register(table: dict[str, Callable[..., Any]], make: Callable[..., Callable[..., Any]]) -> None:
+def register(table: dict[str, Function], make: Callable[[str, Function], Function]) -> None:
     """Register `make(name, function)` for each name of a table, in ATen and in prims."""
     for name, function in table.items():
         implements(*operations(name))(make(name, function))
 
 
-def no_meaning(op: str, dtype: Any, hint: str = "") -> NoRuleError:
+def no_meaning(op: str, dtype: DTypeLike, hint: str = "") -> NoRuleError:
     """The error for an operation that torch does not define for a dtype."""
     return NoRuleError(message(f"{op} is not defined for {dtype}.", hint=hint))
 
 
-def needs(op: str, kinds: Sequence[int], *operands: Any) -> None:
+def needs(op: str, kinds: Sequence[int], *operands: Operand) -> None:
     """Refuse operands of other kinds (0 bool, 1 integer, 2 float, 3 complex)."""
     for x in operands:
         if not is_number(x) and category(x.dtype) not in kinds:
@@ -47,7 +52,7 @@ def needs(op: str, kinds: Sequence[int], *operands: Any) -> None:
             raise no_meaning(op, x.dtype, hint)
 
 
-def number_kind(x: Any) -> int:
+def number_kind(x: Operand) -> int:
     """The kind of a Python number or a traced one."""
     for kind, cls in enumerate((bool, int, float, complex)):
         if isinstance(x, cls):
@@ -77,11 +82,11 @@ def axes_of(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     return tuple(axes) if ndim else ()
 
 
-def wide(function: Callable[..., Any]) -> Callable[..., Any]:
+def wide(function: Callable[P, T]) -> Callable[P, T]:
     """Compute half precision in float32 and round once, as torch does."""
 
     @functools.wraps(function)
-    def entry(*args: Any, **kwargs: Any) -> Any:
+    def entry(*args: P.args, **kwargs: P.kwargs) -> T:
         dtypes = {x.dtype for x in args if isinstance(x, jax.Array) and category(x.dtype) > 1}
         if len(dtypes) != 1 or not dtypes <= {jnp.dtype("float16"), jnp.dtype("bfloat16")}:
             return function(*args, **kwargs)
@@ -93,7 +98,7 @@ def wide(function: Callable[..., Any]) -> Callable[..., Any]:
     return entry
 
 
-def _cast(x: Any, dtype: Any, wanted: Any) -> Any:
+def _cast(x: Argument, dtype: DType, wanted: DTypeLike) -> Argument:
     return x.astype(wanted) if isinstance(x, jax.Array) and x.dtype == dtype else x
 
 
@@ -102,7 +107,9 @@ def gradient_of(
 ) -> Callable[..., jax.Array]:
     """The entry of `f_backward(grad_output, self, ...)`: the pullback of `forward`."""
 
-    def backward(grad_output: jax.Array, self: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
+    def backward(
+        grad_output: jax.Array, self: jax.Array, *args: Argument, **kwargs: Argument
+    ) -> jax.Array:
         if pointwise:  # under torch's vmap their sizes may differ
             grad_output, self = jnp.broadcast_arrays(grad_output, self)
         _, pullback = jax.vjp(lambda x: forward(x, *args, **kwargs), self)

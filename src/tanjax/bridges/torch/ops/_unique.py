@@ -6,15 +6,16 @@ Compiled, every new count of them would be compiled anew.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import ArrayLike
 
 from .._promotion import floating
 from .._registry import implements
+from .._typing import Number
 from ._support import Array, integers, is_traced, one_axis, require, values_of
 
 aten = torch.ops.aten
@@ -38,7 +39,9 @@ def _none() -> Array:
     return integers(np.zeros(0, np.int32))
 
 
-def _results(values: Any, inverse: Any, counts: Any) -> tuple[Array, Array, Array]:
+def _results(
+    values: ArrayLike, inverse: ArrayLike | None, counts: ArrayLike | None
+) -> tuple[Array, Array, Array]:
     return (
         jnp.asarray(values),
         _none() if inverse is None else integers(inverse),
@@ -127,7 +130,7 @@ def repeat_interleave(repeats: Array, *, output_size: int | None = None) -> Arra
 
 
 @implements(aten.histc, eager=True)
-def histc(self: Array, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
+def histc(self: Array, bins: int = 100, min: Number = 0, max: Number = 0) -> Array:
     require(bins > 0, f"torch.histc(): bins must be > 0, but got {bins}")
     x = floating(self).reshape(-1)
     low, high = jnp.asarray(min, x.dtype), jnp.asarray(max, x.dtype)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
 
 from .._registry import implements
+from .._typing import Number
 
 aten = torch.ops.aten
 Array = jax.Array
 
 
 @implements(aten.embedding_renorm, static=("norm_type",))
-def embedding_renorm(self: Array, indices: Array, max_norm: Any, norm_type: float) -> Array:
+def embedding_renorm(self: Array, indices: Array, max_norm: Number, norm_type: float) -> Array:
     norms = jnp.linalg.norm(self, norm_type, axis=1, keepdims=True)
     used = jnp.zeros((self.shape[0], 1), bool).at[indices.reshape(-1)].set(True)
     bound = jnp.asarray(max_norm).astype(self.dtype)
