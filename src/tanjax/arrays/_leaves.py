@@ -32,13 +32,14 @@ def as_array(value: Arraylike, cls: str = "an array") -> Array:
     return value
 
 
-_SIZES = {int}
-
-
 def as_shape(shape: Iterable[int], cls: str) -> Shape:
     """A shape of whole numbers. **Raises:** `ShapeError` for anything else."""
-    if type(shape) is tuple and _SIZES.issuperset(map(type, shape)) and min(shape, default=0) >= 0:
-        return shape  # 0.15 us; what follows takes 0.3
+    if type(shape) is tuple:  # 0.1 us; what follows takes 0.3
+        for n in shape:
+            if type(n) is not int or n < 0:
+                break
+        else:
+            return shape
     try:
         size = tuple(map(operator.index, shape))
     except TypeError:

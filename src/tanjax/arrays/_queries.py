@@ -14,12 +14,13 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
 
-from tanjax._errors import wrong_natural_shape
+from tanjax._errors import ShapeError, describe, wrong_natural_shape
 from tanjax._typing import (
     AnyArray,
     Arraylike,
     DenseArray,
     LinearTerms,
+    Matrixlike,
     Natural,
     Places,
     Primal,
@@ -35,6 +36,16 @@ from ._table import answers, array_type, is_own
 def array(x: Arraylike) -> Natural:
     """A structured array as it is, anything else as a `jax.Array`."""
     return x if type(x) in ARRAY_CLASSES or array_type(x) else as_array(x)
+
+
+def matrices(cls: str, what: str, given: tuple[Matrixlike, ...]) -> tuple[Natural, ...]:
+    """At least one matrix. **Raises:** `ShapeError` if there is none, or one is none."""
+    found = tuple(map(array, given))
+    if not found or [m for m in found if len(m.shape) != 2]:
+        got = ", ".join(map(describe, found))
+        text = f"{cls}: needs at least one {what}, and all of them matrices."
+        raise ShapeError(f"{text}\n  got: {got}")
+    return found
 
 
 def shape(x: Primal) -> Shape:

@@ -25,7 +25,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, static_field
-from .._leaves import as_shape
+from .._leaves import ARRAY_CLASSES, as_shape
 from .._register import register_array_type
 
 
@@ -49,7 +49,8 @@ class Fill(AbstractArray):
         size = (shape,) if isinstance(shape, (int, np.integer)) else shape  # a union costs 0.1 us
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "size_", as_shape(size, "Fill"))
-        canonical_field(self, "value", 0)
+        if type(value) not in ARRAY_CLASSES or value.shape:
+            canonical_field(self, "value", 0)
 
     @property
     def shape(self) -> Shape:
