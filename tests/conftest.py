@@ -1,7 +1,7 @@
 import importlib.util
 
 import tanjax as tj
-from jax_session import float32 as float32, getkey as getkey
+from jax_session import collect as collect, float32 as float32, getkey as getkey
 
 tj.rules.packs()  # before a test imports a module of theirs: each rule says from which one it is
 

@@ -1,6 +1,5 @@
 """Loops that hand their state on: what of it is looked at, and that nothing else passes unseen."""
 
-import gc
 import weakref
 
 import jax
@@ -206,14 +205,14 @@ def test_a_flag_from_outside_is_seen_on_the_very_call():
     np.testing.assert_allclose(g(x, jnp.bool_(True)), 1.0, rtol=1e-5)
 
 
-def test_a_state_that_nobody_holds_is_gone():
+def test_a_state_that_nobody_holds_is_gone(collect):
     f = tj.jit(step)
     state = array(1.0, (300, 300))
     for _ in range(30):
         state = f(state, array(1.0, (300, 300)))
     gone = weakref.ref(state)
     del state
-    gc.collect()
+    collect()
     assert gone() is None
 
 

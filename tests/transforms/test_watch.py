@@ -112,13 +112,13 @@ def test_a_place_where_nothing_comes_back_is_forgotten(looked_at, monkeypatch):
     assert not watch._places
 
 
-def test_nothing_is_kept_alive():
+def test_nothing_is_kept_alive(collect):
     x = array(1.0)
     watch = Watch([NEAR], [x])
     assert watch.takes([x])
     gone = jax.tree.map(watches.weakref.ref, x)
     del x
-    gc.collect()
+    collect()
     assert gone() is None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import jax
@@ -51,7 +50,7 @@ def test_equal_calls_are_compiled_once() -> None:
     assert marks[0].compiled._cache_size() == 1
 
 
-def test_values_are_let_go_after_their_last_use() -> None:
+def test_values_are_let_go_after_their_last_use(collect) -> None:
     """A long program holds no more than it needs."""
     seen, watched = [], []
 
@@ -66,7 +65,7 @@ def test_values_are_let_go_after_their_last_use() -> None:
 
         def watching(*operands, call=call):
             outs = call(*operands)
-            gc.collect()
+            collect()
             watched.append(sum(r() is not None for r in seen))
             seen.extend(weakref.ref(o) for o in outs)
             return outs
