@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tanjax._typing import Primal
+
 from .numbers._hosts import Spread
 
+if TYPE_CHECKING:
+    from ._plan import Plan
 
-def agreed(ask: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+
+def agreed(ask: Callable[..., Plan], leaves: Sequence[Primal]) -> Plan:
     """A plan that all processes have made alike.
 
     **Arguments:** `ask`: makes a plan, given a `time_limit`. The search for exponents ends when its
@@ -41,7 +46,7 @@ def agreed(ask: Callable[..., Any], leaves: Sequence[Any]) -> Any:
     raise RuntimeError("the processes made different plans.")
 
 
-def _digest(plan: Any) -> int:
+def _digest(plan: Plan) -> int:
     """A number that two plans share if they are the same program, used in the same way."""
     graph = plan.graph
     what = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 
 from tanjax._dtype_range import limits
 from tanjax._errors import ScaleWarning, message, outside
+from tanjax._typing import Function
 
 from ._plan import Plan, plan
 from .graph._graph import Magnitudes, Value, build
@@ -19,8 +19,8 @@ from .replay._replay import replay
 
 
 def scaled_call(
-    name: str, fun: Callable[..., Any], arguments: Sequence[Any]
-) -> tuple[list[Any], list[int]]:
+    name: str, fun: Function, arguments: Sequence[jax.Array]
+) -> tuple[list[jax.Array], list[int]]:
     """The results of `fun` on plain arrays, each stored at an exponent that holds it.
 
     **Arguments:** `name`: for the warning; `fun`: of plain arrays, which returns an array or a flat
@@ -35,7 +35,7 @@ def scaled_call(
     return run(found, arguments), found.output_exponents
 
 
-def run(found: Plan, arguments: Sequence[Any]) -> list[Any]:
+def run(found: Plan, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """The results of a planned program on plain arrays, compiled."""
     return jax.jit(replay(found.graph, found.exponents))(list(arguments))  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
@@ -31,6 +31,8 @@ _GUESSES = 2
 _PATIENCE = 3
 ROUNDS = 4  # of equations that become undefined once others are not
 
+Doubts: TypeAlias = tuple[Doubt | None, ...]  # by result, None where plain JAX is not asked
+
 
 class Chosen(NamedTuple):
     """Exponents, and what is known of them."""
@@ -39,7 +41,7 @@ class Chosen(NamedTuple):
     conversions: int = 0
     method: str = "identity"
     gap: float = 0.0
-    doubts: tuple[Doubt | None, ...] = ()
+    doubts: Doubts = ()
 
 
 def misfits(graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool]) -> int:

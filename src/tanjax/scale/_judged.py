@@ -13,13 +13,15 @@ Sharp edge: without a complete reference nothing is known, and any exponents cou
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tanjax._dtype_range import limits
+from tanjax._typing import DType
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
 from .laws._law import LAWS
@@ -31,15 +33,19 @@ from .magnitudes._evaluate import (
     rounded,
     simulate,
 )
-from .magnitudes._losses import lost_errors, together
+from .magnitudes._losses import Mask, lost_errors, together
 from .numbers import _range
 from .numbers._stored import clamp_to
-from .numbers._wide import Wide, as_float, scaled
+from .numbers._wide import Numbers, Wide, as_float, scaled
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
 # error, and made worse by so many times as much.
 _NEARLY, _FARTHER = 0.125, 4.0
 _FAR = 1024.0  # so many times as far off is what plain JAX need not be
+
+Array: TypeAlias = jax.Array | np.ndarray
+Arrays: TypeAlias = Sequence[Array]  # results of a program, as they are stored
+Errors: TypeAlias = list[Numbers | None]  # per output those of its entries, None where unknown
 
 
 class Judged(NamedTuple):
@@ -53,8 +59,8 @@ class Judged(NamedTuple):
 
     lost: int
     worse: int
-    errors: list[Any]
-    excused: list[Any]
+    errors: Errors
+    excused: Errors
     undefined: frozenset[int] = frozenset()
     parts: frozenset[int] = frozenset()
 
@@ -72,7 +78,7 @@ class Judged(NamedTuple):
         plain: Judged | None = None,
     ) -> Judged:
         """Run the program at exponents, and compare it with the run at none, `plain`."""
-        none = [None] * len(graph.outputs)
+        none: Errors = [None] * len(graph.outputs)
         if not reference.complete:
             return cls(int(plain is None), 0, none, none)
         simulated = simulate(graph, reference, exponents)
@@ -96,7 +102,7 @@ def _nodes(simulated: Evaluation, kind: str) -> frozenset[int]:
     return frozenset(e.node.index for e in simulated.events if e.kind == kind and e.node)
 
 
-def _count_worse(was: Sequence[Any], now: Sequence[Any]) -> int:
+def _count_worse(was: Sequence[Numbers | None], now: Sequence[Numbers | None]) -> int:
     """How many entries of an output are farther off than in plain JAX, which has them nearly right.
 
     Right are the true number, and what the dtype makes of it: the 0 that plain JAX has for 1e-69
@@ -113,9 +119,9 @@ class Doubt(NamedTuple):
     **Fields:** `excused`: the same, less what no exponent holds; `is_free`: it may be scaled.
     """
 
-    true: Any
-    error: Any
-    excused: Any
+    true: Numbers
+    error: Numbers
+    excused: Numbers
     is_free: bool
 
 
@@ -123,14 +129,14 @@ def doubts_of(
     reference: Evaluation, judged: Judged, free: Sequence[bool]
 ) -> tuple[Doubt | None, ...]:
     """What plain JAX is to be asked for: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
-    found = zip(reference.outputs, judged.errors, judged.excused, free, strict=True)
+    found: Iterable[Any] = zip(reference.outputs, judged.errors, judged.excused, free, strict=True)
     return tuple(
         None if x is None or e is None else Doubt(as_float(x), e, *y) for x, e, *y in found
     )
 
 
 def right_in(
-    results: Sequence[Any], doubts: Sequence[Doubt | None], planned: Callable[[], Sequence[Any]]
+    results: Arrays, doubts: Sequence[Doubt | None], planned: Callable[[], Arrays]
 ) -> tuple[int, int]:
     """How many entries of results are right though a plan loses them, and how many are wrong.
 
@@ -159,14 +165,14 @@ class _Right(NamedTuple):
     `noise`: some number where 0 is true, which is nearer than infinity and nan.
     """
 
-    true: Any
-    nearly: Any
-    held: Any
-    nan: Any
-    noise: Any
+    true: Mask
+    nearly: Mask
+    held: Mask
+    nan: Mask
+    noise: Mask
 
 
-def _right(x: Any, doubt: Doubt) -> _Right:
+def _right(x: Array, doubt: Doubt) -> _Right:
     """Which entries of a result are right.
 
     Of a difference that should be 0 a wide range leaves some rounding: then nearly so will do.
@@ -199,7 +205,7 @@ def _leans(simulated: Evaluation) -> bool:
     return any(limits(v.aval.dtype).step for v in values)
 
 
-def _worst(errors: Sequence[list[Any]]) -> list[Any]:
+def _worst(errors: Sequence[Errors]) -> Errors:
     """By output, the larger of the errors of several runs."""
     one = lambda found: None if found[0] is None else functools.reduce(np.maximum, found)
     return [one(found) for found in zip(*errors, strict=True)]
@@ -228,14 +234,14 @@ def strained(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> 
     return count
 
 
-def _are_other(true: Any, held: Any, got: Any, least: Any) -> Any:
+def _are_other(true: Numbers, held: Numbers, got: Numbers, least: Numbers) -> Mask:
     """Which numbers are not even nearly what they should be; noise is no guide to noise."""
     with np.errstate(all="ignore"):
         room = 8 * np.abs(held - true) + np.maximum(np.abs(held), np.abs(true)) / 2 + least
         return np.isfinite(held) & ~(np.abs(got - held) <= room) & ~np.isnan(room)
 
 
-def left_of(exact: Wide, coarse: Wide) -> tuple[Any, Any]:
+def left_of(exact: Wide, coarse: Wide) -> tuple[Mask, Mask]:
     """Which rounded entries are neither 0 nor mostly rounding, and which are not nan; flat.
 
     Of complex ones the latter is not told.
@@ -248,7 +254,7 @@ def left_of(exact: Wide, coarse: Wide) -> tuple[Any, Any]:
     return (b != 0) & np.isfinite(b) & ~is_rounding, b == b
 
 
-def fitting(x: Wide, dtype: Any, exponent: int) -> tuple[Any, Any]:
+def fitting(x: Wide, dtype: DType, exponent: int) -> tuple[Mask, Mask]:
     """Which entries are finite as a dtype stores them, and which of these not zero; flat.
 
     Those at the ends of the range are left to rounding.
@@ -259,7 +265,7 @@ def fitting(x: Wide, dtype: Any, exponent: int) -> tuple[Any, Any]:
     return finite, finite & (sizes >= 2 * room.bottom)
 
 
-def lacks(result: Any, exact: Wide, coarse: Wide, exponent: int) -> bool:
+def lacks(result: Array, exact: Wide, coarse: Wide, exponent: int) -> bool:
     """Whether an entry is nan, infinite or zero where a number fits that is more than rounding."""
     got = np.ravel(np.asarray(result))
     finite, nonzero = fitting(exact, got.dtype, exponent)

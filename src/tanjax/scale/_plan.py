@@ -22,17 +22,17 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from operator import lt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ._choice import Chosen, assigned, misfits
-from ._judged import fitting, lacks, left_of, right_in, strained, unknown_primitives, unseen
-from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
+from ._choice import Chosen, Doubts, assigned, misfits
+from ._judged import Arrays, fitting, lacks, left_of, right_in, strained, unknown_primitives, unseen
+from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
+from .magnitudes._evaluate import PARTS, Evaluation, Given, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses
 from .numbers import _range
-from .numbers._hosts import known_numbers
+from .numbers._hosts import Argument, known_numbers
 from .numbers._measure import count_numbers, measure
 from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
     conversions: int = 0
     method: str = "identity"
     gap: float = 0.0
-    doubts: tuple[Any, ...] = ()
+    doubts: Doubts = ()
     seconds: float = 0.0
     is_confirmed: bool = False
     expected: tuple[tuple[int, int, int], ...] | None = None
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     looks: int = 1
     alarms: tuple[str, ...] = ()
 
-    def is_missed(self, results: Sequence[Any]) -> bool:
+    def is_missed(self, results: Arrays) -> bool:
         """Whether results of plain JAX are all zero where this estimate has something else."""
         pairs = zip(self.graph.outputs, results, strict=True)
         return any(
@@ -88,7 +88,7 @@ class Plan(NamedTuple):
             for use, x in pairs
         )
 
-    def is_short(self, results: Sequence[Any]) -> bool:
+    def is_short(self, results: Arrays) -> bool:
         """Whether results are nan, infinite, or zero, where other numbers are known to be right."""
         found = zip(self.graph.outputs, self.expected or (), results, strict=False)
         return any(
@@ -97,13 +97,11 @@ class Plan(NamedTuple):
             if use.value.is_floating
         )
 
-    def run(self, arguments: Sequence[Any]) -> Evaluation:
+    def run(self, arguments: Sequence[Argument]) -> Evaluation:
         """What `misses` compares with: the program on these arguments, in a wide range."""
         return evaluate(self.graph, _numbers(arguments), budget=BUDGET)
 
-    def misses(
-        self, results: Sequence[Any], exact: Evaluation, *, plain: bool = False
-    ) -> bool | None:
+    def misses(self, results: Arrays, exact: Evaluation, *, plain: bool = False) -> bool | None:
         """The same of each entry, where it is more than rounding; None if nobody can tell.
 
         `(1e20 + 1e30) - 1e30` is 0 in any range, its product with infinity nan, and what is mostly
@@ -130,9 +128,7 @@ class Plan(NamedTuple):
             lost={}, conversions=0, method="identity", gap=0.0,
         )  # fmt: skip
 
-    def kept_plain(
-        self, results: Sequence[Any], planned: Callable[[], Sequence[Any]]
-    ) -> Plan | None:
+    def kept_plain(self, results: Arrays, planned: Callable[[], Arrays]) -> Plan | None:
         """The identity, if results of plain JAX have entries right that this plan loses.
 
         XLA may have rewritten the program: `sqrt(x * x)` to `abs(x)`, as with JAX 0.10.
@@ -174,7 +170,7 @@ def overflows(graph: ScaleGraph, m: Magnitudes) -> bool:
     return any(x is not None and x.high > _range.range_of(v)[1] for v, x in known)
 
 
-def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
+def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
     """The plan with what is known of these numbers if it loses none of them; None otherwise.
 
     **Cost:** about 10 µs per equation.
@@ -242,8 +238,8 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def plan(
-    closed: Any,
-    arguments: Sequence[Any],
+    closed: Jaxpr,
+    arguments: Sequence[Argument],
     free_outputs: Sequence[bool],
     *,
     graph: ScaleGraph | None = None,
@@ -293,7 +289,7 @@ def plan(
     return found
 
 
-def _numbers(arguments: Sequence[Any]) -> list[Any]:
+def _numbers(arguments: Sequence[Argument]) -> list[Given]:
     """The arguments that can be run; None for others."""
     return [None if isinstance(x, Magnitude) else x for x in known_numbers(arguments)]
 
@@ -339,7 +335,11 @@ def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Chosen | Non
 
 
 def _magnitudes(
-    graph: ScaleGraph, arguments: list[Any], given: Any, thorough: bool, begun: Any = None
+    graph: ScaleGraph,
+    arguments: list[Given],
+    given: Sequence[Argument],
+    thorough: bool,
+    begun: Evaluation | None = None,
 ) -> Evaluation:
     budget = ALARM_BUDGET if thorough else BUDGET
     reference = evaluate(graph, arguments, budget=budget, begun=begun)

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
-NOBODY: Any = object()  # which no argument is
+NOBODY: object = object()  # which no argument is
 _NUMBERS = (float, int, complex, bool, str, type(None))
+
+Args: TypeAlias = tuple[PyTree, ...]  # of a call
+Kwargs: TypeAlias = dict[str, PyTree]
+# One array of the arguments: JAX's or NumPy's, a Python number, a `Spread`, what only JAX refuses.
+Leaf: TypeAlias = PyTree
+Leaves: TypeAlias = Sequence[Leaf]
+Form: TypeAlias = PyTreeDef | int  # of arguments: how many, if all are arrays
+Options: TypeAlias = dict[str, Any]  # of `jax.jit`
+# What `jax.jit` gives; `jax.stages.Wrapped` says nothing of `eval_shape` and `clear_cache`.
+Jitted: TypeAlias = Any
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """The program of a last call, its only argument, and all of them if they are kept."""
+
+    alone: PyTree
+    last: PyTree
+    program: Function
 
 
 def _copied(x: PyTree) -> PyTree:
@@ -24,7 +44,7 @@ def _copied(x: PyTree) -> PyTree:
 
 
 def _static_arguments(
-    fun: Function, options: dict[str, Any]
+    fun: Function, options: Options
 ) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """Positions and names of static arguments, each found from the other as `jax.jit` does."""
     numbers, names = options.get("static_argnums"), options.get("static_argnames")
@@ -51,13 +71,13 @@ class Arguments:
     `donates`: whether JAX deletes some.
     """
 
-    def __init__(self, fun: Function, options: dict[str, Any]) -> None:
+    def __init__(self, fun: Function, options: Options) -> None:
         self._fun = fun
         self.static = _static_arguments(fun, options)
         names = ("donate_argnums", "donate_argnames")
         self.donates = any(options.get(name) is not None for name in names)  # 0 is a place
 
-    def dynamic(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
+    def dynamic(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """The arguments that are traced."""
         if self.static is None:
             return args, kwargs
@@ -66,7 +86,7 @@ class Arguments:
         kept = tuple(x for i, x in enumerate(args) if i not in static)
         return kept, {k: v for k, v in kwargs.items() if k not in names}
 
-    def statics(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
+    def statics(self, args: Args, kwargs: Kwargs) -> tuple[Hashable, ...]:
         """What of the static arguments is part of a key."""
         if self.static is None:
             return ()
@@ -75,7 +95,7 @@ class Arguments:
         given += [(k, kwargs[k]) for k in names if k in kwargs]
         return tuple((place, x, type(x)) for place, x in given)  # to JAX 1 is not 1.0 either
 
-    def on_leaves(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Function:
+    def on_leaves(self, args: Args, kwargs: Kwargs) -> Function:
         """The function of the flat dynamic arguments, as it is traced in float64."""
         dynamic = self.dynamic(args, kwargs)
         places = self.static[0] if self.static else ()
@@ -90,19 +110,19 @@ class Arguments:
 
         return on_leaves
 
-    def kept(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
+    def kept(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Arguments for another run, also where the first one takes them away."""
         return jax.tree.map(_copied, (args, kwargs)) if self.donates else (args, kwargs)
 
 
-def signature(x: PyTree) -> Any:
+def signature(x: Leaf) -> object:
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
     return (x.shape, x.dtype) if hasattr(x, "dtype") else type(x)
 
 
-def is_finite(x: PyTree) -> bool:
+def is_finite(x: Leaf) -> bool:
     known = getattr(x, "is_finite", None)  # of an array on several hosts
     if known is not None:
         return bool(known)
@@ -115,7 +135,7 @@ def is_finite(x: PyTree) -> bool:
     return is_finite(x)
 
 
-def is_on_several_hosts(x: PyTree) -> bool:
+def is_on_several_hosts(x: Leaf) -> bool:
     """Whether this process holds only a part of an argument, or none of it."""
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
         return False
@@ -137,7 +157,7 @@ def is_immutable(x: PyTree) -> bool:
     return kind in ARRAYS or kind in _NUMBERS
 
 
-def can_be_looked_at(x: PyTree) -> bool:
+def can_be_looked_at(x: Leaf) -> bool:
     if isinstance(x, jax.Array):
         if isinstance(x, jax.core.Tracer):
             return False

@@ -9,7 +9,6 @@ such. The arguments and everything else are JAX's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 from jaxtyping import PyTree
@@ -21,7 +20,7 @@ from ._units import convert_like
 
 
 def scan(
-    f: Callable[[Any, Any], tuple[PyTree, PyTree]],
+    f: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]],
     init: PyTree,
     xs: PyTree = None,
     length: int | None = None,
@@ -94,7 +93,7 @@ def associative_scan(fn: Function, elems: PyTree, reverse: bool = False, axis: i
     return jax.lax.associative_scan(combine, elems, reverse, axis)
 
 
-def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, **options: PyTree) -> Function:
+def vmap(fun: Function, in_axes: PyTree = 0, out_axes: PyTree = 0, **options: PyTree) -> Function:
     """`jax.vmap`: units are not mapped, so it maps functions of quantities as it is."""
     return jax.vmap(fun, in_axes, out_axes, **options)
 
@@ -106,7 +105,7 @@ def checkpoint(fun: Function | None = None, **options: PyTree) -> Function:
     return jax.checkpoint(fun, **options)
 
 
-def _truth(where: str, x: PyTree, what: str = "predicate") -> Any:
+def _truth(where: str, x: PyTree, what: str = "predicate") -> PyTree:
     """A predicate, index or bound; a quantity only if it is a pure number."""
     return x.plain(f"{where}: {what}") if is_quantity(x) else x
 

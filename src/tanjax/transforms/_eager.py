@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ _FEW = 10_000  # numbers that are run in a wide range in a few milliseconds
 _KEPT = 64
 # By function, the arguments (their shapes and where their numbers lie) for which plain JAX is
 # right: what has no derivative is inf in every call, and need not be planned each time.
-_right: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+_right: weakref.WeakKeyDictionary[Function, set[Hashable]] = weakref.WeakKeyDictionary()
 
 
 def planned_if_lost(
@@ -73,7 +72,7 @@ def planned_if_lost(
     return result
 
 
-def _known(f: Function) -> set[Any]:
+def _known(f: Function) -> set[Hashable]:
     try:
         return _right.setdefault(f, set())
     except TypeError:  # it can be neither hashed nor referred to

@@ -17,11 +17,13 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import AnyArray, Function
 from tanjax.scale import (
     Plan,
     ScaleGraph,
@@ -34,7 +36,7 @@ from tanjax.scale import (
 )
 from tanjax.scale.numbers import Spread, Window, measure
 
-from ._arguments import is_finite
+from ._arguments import Form, Jitted, Leaf, Leaves, is_finite
 from ._nearby import (
     Look,
     Peaks,
@@ -49,7 +51,7 @@ from ._nearby import (
     with_zeros,
 )
 from ._packing import free_leaves
-from ._watch import Watch
+from ._watch import Begun, Riding, Watch
 
 DEAR = 1e-3  # seconds that a look may take at every call
 _SEVERAL = 16  # looks that found nothing, after which cheap ones are trusted as dear ones are
@@ -58,15 +60,17 @@ _PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
 
 _NONE: Mapping[int, int] = {}
+Flag: TypeAlias = tuple[int | np.bool_, ...]  # the place of an argument, and what is there
+Flags: TypeAlias = tuple[Flag, ...]
 log = logging.getLogger("tanjax.scale")
 
 
-def look(leaves: Sequence[Any]) -> Look:
+def look(leaves: Leaves) -> Look:
     """The magnitudes of the arguments that have numbers."""
     return [measure(x) if _has_magnitude(x) else None for x in leaves]
 
 
-def _has_magnitude(x: Any) -> bool:
+def _has_magnitude(x: Leaf) -> bool:
     if isinstance(x, float | complex):
         return True
     dtype = getattr(x, "dtype", None)
@@ -81,14 +85,14 @@ class Trusted(NamedTuple):
     """
 
     watch: Watch
-    others: tuple[Any, ...]
+    others: Flags
     hull: Look
     peaks: Peaks
     zeros: frozenset[int]
     looks: int = 1
     infinite: tuple[int, ...] = ()
 
-    def are_infinite(self, leaves: Sequence[Any]) -> bool:
+    def are_infinite(self, leaves: Leaves) -> bool:
         """Whether what had inf or nan has some now: in windows without ends lie all zeros."""
         return not any([is_finite(leaves[i]) for i in self.infinite])
 
@@ -102,21 +106,21 @@ class Entry:
     `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
     """
 
-    def __init__(self, plan: Plan, program: Callable[..., Any]) -> None:
+    def __init__(self, plan: Plan, program: Function) -> None:
         self.plan, self.program = plan, program
         self.grade = "guessed" if plan.is_estimate else "seen"
         self.unseen, self.looks, self.is_dear = 0, 1, look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
         self.overflows = False
-        self.flagged: Callable[..., Any] | None = None
+        self.flagged: Function | None = None
         self.trusted: list[Trusted] = []
         self.watch: Watch | None = None
         self._failures = 0
-        self._ridden: dict[Any, Any] = {}
+        self._ridden: Riding = {}
         self._hull: Look | None = None
         self.counting = proof.counting(plan.graph)
 
-    def expecting(self, leaves: Sequence[Any]) -> Entry:
+    def expecting(self, leaves: Leaves) -> Entry:
         """Find numbers around these for which an estimate may be used without a look."""
         if self.plan.is_estimate:
             seen = look(leaves)
@@ -129,7 +133,7 @@ class Entry:
     def _trusted(
         self,
         windows: list[Window | None],
-        leaves: Sequence[Any],
+        leaves: Leaves,
         hull: Look,
         peaks: Peaks | None = None,
         zeros: frozenset[int] = frozenset(),
@@ -142,18 +146,16 @@ class Entry:
         watch = Watch(asking_peaks(self.plan, windows, peaks, looks), leaves)
         return Trusted(watch, self.others(leaves), hull, peaks, zeros, looks, infinite)
 
-    def strangers(self, leaves: Sequence[Any]) -> Watch | None:
+    def strangers(self, leaves: Leaves) -> Watch | None:
         """The watch on those arguments that have to be looked at, if any windows are known."""
         known = self.proved or [t.watch for t in self.trusted]
         return known[0].of_strangers(leaves) if known else None
 
-    def riding(self, strangers: Watch | None) -> Any:
+    def riding(self, strangers: Watch | None) -> Function | None:
         """The program with the look of `begin` inside, where that pays; else None."""
         return None if strangers is None else strangers.riding(self.program, self._ridden)
 
-    def covers(
-        self, leaves: Sequence[Any], strangers: Watch | None = None, begun: Any = None
-    ) -> bool:
+    def covers(self, leaves: Leaves, strangers: Watch | None = None, begun: Begun = None) -> bool:
         """Whether nothing need be looked at but the magnitudes of the arguments.
 
         **Arguments:** `strangers`: what the method of that name said; `begun`: what its look, begun
@@ -173,11 +175,11 @@ class Entry:
             strangers = begun = None
         return False
 
-    def others(self, leaves: Sequence[Any], places: Sequence[int] | None = None) -> Any:
+    def others(self, leaves: Leaves, places: Sequence[int] | None = None) -> Flags:
         """Flags, counts and zeros (`others`) of all arguments, or of those at some places."""
         return others(leaves, range(len(leaves)) if places is None else places, self.counting)
 
-    def prove(self, leaves: Sequence[Any], seen: Look) -> bool:
+    def prove(self, leaves: Leaves, seen: Look) -> bool:
         """Try to prove that the plan is right for these numbers, and for others around them.
 
         On misses 1, 2, 4, 8, … only, where that failed before.
@@ -202,7 +204,7 @@ class Entry:
         self.grade, self.flagged = "proved", None
         return True
 
-    def is_right(self, leaves: Sequence[Any]) -> bool:
+    def is_right(self, leaves: Leaves) -> bool:
         """Whether the plan loses nothing of these numbers, on which the program is run."""
         found = seen_right(self.plan, leaves)
         if found is None:
@@ -213,7 +215,7 @@ class Entry:
         self.grade = "seen"
         return True
 
-    def confirm(self, leaves: Sequence[Any], seen: Look) -> bool:
+    def confirm(self, leaves: Leaves, seen: Look) -> bool:
         """Look at numbers near an end of what is trusted; false if they are none to be trusted."""
         if self.grade != "guessed" or not self.plan.identity or self.plan.is_estimate:
             return True
@@ -224,9 +226,7 @@ class Entry:
         self.watch = self.trusted[0].watch
         return True
 
-    def believe(
-        self, program: Callable[..., Any], leaves: Sequence[Any], alarms: tuple[str, ...] = ()
-    ) -> None:
+    def believe(self, program: Function, leaves: Leaves, alarms: tuple[str, ...] = ()) -> None:
         """JAX's own program instead: it was run, and nothing was missing."""
         self.plan, self.program = self.plan.believed(), program
         self.plan = self.plan._replace(alarms=(*self.plan.alarms, *alarms))
@@ -242,7 +242,7 @@ class Entry:
         is_due = self.looks >= _SEVERAL and (self.trusted or not self.looks & (self.looks - 1))
         return self.is_dear or bool(is_due and is_tame(self.plan, seen))
 
-    def trust(self, leaves: Sequence[Any], seen: Look) -> None:
+    def trust(self, leaves: Leaves, seen: Look) -> None:
         """Take JAX's own program for numbers like these, which is too dear to be looked at again.
 
         The windows grow with every look.
@@ -270,9 +270,7 @@ def _is_same_program(a: Plan, b: Plan) -> bool:
     return a.method == b.method and a.exponents == b.exponents
 
 
-def others(
-    leaves: Sequence[Any], places: Iterable[int], counting: Mapping[int, int] = _NONE
-) -> tuple[Any, ...]:
+def others(leaves: Leaves, places: Iterable[int], counting: Mapping[int, int] = _NONE) -> Flags:
     """Flags and counts, large ones to four bits: a program may take another branch for others.
 
     And whether there are zeros among few numbers, for which every window is right: 1 us each. Of
@@ -280,7 +278,7 @@ def others(
 
     **Arguments:** `counting`: of those that decide little, in how many bits they may grow.
     """
-    found: list[Any] = []
+    found: list[Flag] = []
     for i in places:
         x = leaves[i]
         if type(x) is Spread:
@@ -303,7 +301,7 @@ def others(
     return tuple(found)
 
 
-def _whole(x: Any) -> int | None:
+def _whole(x: Leaf) -> int | None:
     if isinstance(x, int):
         return x
     kind = getattr(x.dtype, "kind", "V")
@@ -323,15 +321,16 @@ class Case:
     """
 
     def __init__(
-        self, name: Any, closed: Any, out: Any, restored: Any, notes: Any, jitted: Any, made: Any
-    ) -> None:
+        self, name: str | Function, closed: Any, out: PyTree, restored: Mapping[int, AnyArray],
+        notes: tuple[str, ...], jitted: Jitted, made: list[Entry],
+    ) -> None:  # fmt: skip
         self.name, self.closed, self.out, self.jitted = name, closed, out, jitted
         self.restored, self.notes, self.free = restored, notes, free_leaves(out)
         self.entries: list[Entry] = []
-        self.made: list[Entry] = made
-        self.treedef: Any = None
+        self.made = made
+        self.treedef: Form | None = None
         self.returned: Any = None
-        self.avals: tuple[Any, ...] = ()
+        self.avals: tuple[object, ...] = ()
         self.keeps = self.is_pure = self.is_rewritten = False
         self.looked, self.raised = 0.0, 0
         self.failure = ""
@@ -341,7 +340,7 @@ class Case:
         """Of the program, for all its plans."""
         return build(self.closed, self.restored)
 
-    def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
+    def find(self, leaves: Leaves, make: Callable[[Leaves], Entry]) -> Entry:
         """The plan for these numbers, made by `make` if there is none; it comes to the front.
 
         Who asks uses what is returned: another thread may bring its own to the front.
@@ -354,7 +353,7 @@ class Case:
         self.entries = [entry, *rest][:_PLANS]
         return entry
 
-    def _entry(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
+    def _entry(self, leaves: Leaves, make: Callable[[Leaves], Entry]) -> Entry:
         """A plan that is proved, one that was seen to be right, or a new one."""
         if self.is_rewritten:
             self.entries = [e for e in self.entries if not e.plan.identity]
@@ -386,7 +385,7 @@ class Case:
             same.trust(leaves, seen)
         return self._used(same, "looked at: no other does better")
 
-    def _identity(self, leaves: Sequence[Any]) -> Entry:
+    def _identity(self, leaves: Leaves) -> Entry:
         """JAX's own program, which is right for numbers that need no exponents."""
         plan = identity_plan(self.graph, self.free, bool(self.closed.effects), self.notes)
         return Entry(plan, self.jitted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -303,7 +303,7 @@ class _NotScalar(Exception):
 
 
 def _jacobian(
-    mode: Any, f: Function, argnums: Argnums, has_aux: bool, holomorphic: bool
+    mode: Function, f: Function, argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Function:
     def derivative(*args: PyTree, **kwargs: PyTree) -> PyTree:
         check_differentiable("jacobian", args, argnums)

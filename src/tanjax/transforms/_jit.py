@@ -12,37 +12,53 @@ Sharp edges. Whether a result is in metres or kilometres depends on which came f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.stages import Lowered, Traced
+from jax.tree_util import PyTreeDef
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError
 from tanjax._marks import ACTIVE, capturing
+from tanjax._typing import Function, Primal
 from tanjax.arrays import Unitful, convert, is_quantity, unitful
 from tanjax.registry.quantities import note_unit_dependence, watching
 from tanjax.units import conversion
 
-from ._arguments import NOBODY
-from ._nested import emptied, filled, labelled, take_apart
+from ._arguments import NOBODY, Args, Direct, Jitted, Kwargs, Leaf, Options
+from ._nested import Layout, Units, emptied, filled, labelled, take_apart
 from ._packing import MANY, Packed, pack, unpack
 from ._planning import PlannedFunction
 
+if TYPE_CHECKING:
+    from tanjax.scale import Plan
+
 _BOXES = frozenset((dict, list, tuple))
 _NOTHING: tuple[Any, Any, Any] = (None, None, None)
+
+Values: TypeAlias = Sequence[Primal]  # of quantities
+Key: TypeAlias = tuple[Hashable, ...]  # of arguments whose units can be converted to one another
+# Of a dict its keys in order, otherwise how many there are; of nested ones their layout.
+Names: TypeAlias = Any
+# A `PlannedFunction`, without `scale` what `jax.jit` gives.
+Program: TypeAlias = Any
 
 
 class _Never:
     """Instead of a planned function: no call has the arguments of its last one."""
 
-    alone, last = NOBODY, None
+    alone: PyTree = NOBODY
+    last: PyTree = None
+    program: Function
 
 
 _NEVER = _Never()
-_NO_QUANTITIES: Any = (NOBODY,), (), _NEVER
-_ABSENT: Any = object()
+_NO_QUANTITIES: tuple[Args, Values, Direct] = (NOBODY,), (), _NEVER
+_ABSENT: PyTree = object()
 
 
 class _OtherUnits(Exception):
@@ -64,7 +80,7 @@ def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
     return unitful(convert(x.stored, unit, target), target)
 
 
-def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
+def _pattern(args: Args, kwargs: Kwargs) -> tuple[Key, list[Leaf], PyTreeDef, Units]:
     """What units can be converted to one another, the leaves, their tree, and their units."""
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
     units = [x.label if type(x) is Unitful else None for x in leaves]
@@ -75,24 +91,24 @@ def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
 class Compiled:
     """A function compiled by `tj.jit`: callable, with `lower`, `trace` and `eval_shape` of JAX."""
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any], scale: bool) -> None:
+    def __init__(self, fun: Function, options: Options, scale: bool) -> None:
         functools.update_wrapper(self, fun)
-        self.captured: Any = None  # what a call is under `tj.capture`: an equation
+        self.captured: Function | None = None  # what a call is under `tj.capture`: an equation
         self._fun = fun
         self._scale = scale
-        self._jit: Any = jax.jit(fun, **options)
-        self._aot: Any = PlannedFunction(fun, options) if scale else self._jit
+        self._jit: Jitted = jax.jit(fun, **options)
+        self._aot: Program = PlannedFunction(fun, options) if scale else self._jit
         self._packs = not options
-        self._compiled: Any = self._planned(self._checking(fun), options)
-        self._direct: Any = self._compiled if scale else _NEVER
+        self._compiled: Program = self._planned(self._checking(fun), options)
+        self._direct: Direct = self._compiled if scale else _NEVER
         self._same = _NO_QUANTITIES  # those of a call, their values, and what was called with them
         self._one_scale = True  # whether every call so far was in the units of a first call
-        self._flat: dict[Any, tuple[Any, list[Any], Callable[..., Any]]] = {}
-        self._known: dict[Any, Any] = {}
-        self._anchors: dict[Any, list[Any]] = {}
-        self._fixed: set[Any] = set()  # patterns whose results depend on the units
+        self._flat: dict[type | str | None, tuple[Names, Units, Program]] = {}
+        self._known: dict[Key, Program] = {}
+        self._anchors: dict[Key, list[Units]] = {}
+        self._fixed: set[Key] = set()  # patterns whose results depend on the units
 
-    def __call__(self, first: Any = _ABSENT, /, *others: Any, **kwargs: Any) -> Any:
+    def __call__(self, first: PyTree = _ABSENT, /, *others: PyTree, **kwargs: PyTree) -> PyTree:
         # The very arguments of the last call. One alone apart: 0.3 us more than `jax.jit` instead
         # of 0.4 us. Safe because only what cannot change is kept, see `_remember`.
         direct = self._direct
@@ -101,7 +117,7 @@ class Compiled:
             if first is direct.alone:  # no other thread came between
                 out = program(first)
                 return unpack(out) if type(out) is Packed else out
-        args: Any = () if first is _ABSENT else (first, *others)
+        args: Args = () if first is _ABSENT else (first, *others)
         last = direct.last
         is_like = last and first is last[0] and len(args) == len(last) and not kwargs
         if is_like and all(map(is_, args, last)):
@@ -128,7 +144,7 @@ class Compiled:
         args, kwargs = self._anchored(args, kwargs)
         return unpack(self._compiled(*args, **kwargs))
 
-    def _of_quantities(self, args: Any) -> Any:
+    def _of_quantities(self, args: Args) -> PyTree:
         """A call with many quantities, and nothing else; `_NOTHING` if that is not all.
 
         Their values go to a function of plain arrays: 0.04 us per argument, a third of what JAX
@@ -163,20 +179,20 @@ class Compiled:
             self._note_same(args, given, program)
         return out
 
-    def _note_same(self, args: Any, values: list[Any], program: Any) -> None:
+    def _note_same(self, args: Args, values: list[Primal], program: Direct) -> None:
         """Keep the quantities of a call if their values are kept, which tells that they may be."""
         last = program.last
         if last is not None and last is not self._same[1] and all(map(is_, last, values)):
             self._same = args, last, program
 
-    def _nested(self, args: Any) -> Any:
+    def _nested(self, args: Args) -> PyTree:
         """A call with quantities and arrays in nested dicts; `_NOTHING` if that is not all.
 
         0.15 us per quantity. JAX takes 0.5 us to look into one, once here and once in the call.
         """
-        layout: list[Any] = []
-        units: list[Any] = []
-        values: list[Any] = []
+        layout: Layout = []
+        units: Units = []
+        values: list[Primal] = []
         if not take_apart(args[0], layout, units, values) or len(values) < MANY:
             return _NOTHING
         known, anchor, program = self._flat.get("nested") or _NOTHING
@@ -189,14 +205,14 @@ class Compiled:
             program = self._remember_nested(args, layout, units)
         return program(*values)
 
-    def _remember_nested(self, args: Any, layout: Any, units: Any) -> Callable[..., Any]:
+    def _remember_nested(self, args: Args, layout: Layout, units: Units) -> Program:
         """A function of the values alone, in the order in which `_take_apart` finds them."""
         key = ("nested", tuple(layout), tuple(units))
         if key not in self._known:
             pattern = _pattern(args, {})[0]
             shape = emptied(args[0])
 
-            def on_values(*values: Any) -> Any:
+            def on_values(*values: Primal) -> PyTree:
                 given = filled(shape, iter([labelled(*x) for x in zip(values, units, strict=True)]))
                 return pack(self._watched(pattern, self._fun, given))
 
@@ -205,16 +221,16 @@ class Compiled:
         self._flat["nested"] = layout, units, self._known[key]
         return self._known[key]
 
-    def _planned(self, fun: Callable[..., Any], options: dict[str, Any], flat: bool = False) -> Any:
+    def _planned(self, fun: Function, options: Options, flat: bool = False) -> Program:
         if not self._scale:
             return jax.jit(fun, **options)
         return PlannedFunction(fun, options, flat=flat, written=self._fun)
 
-    def _checking(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+    def _checking(self, fun: Function) -> Function:
         """The function to be traced: it refuses units that can be converted to known ones."""
 
         @functools.wraps(fun)
-        def checked(*args: Any, **kwargs: Any) -> Any:
+        def checked(*args: PyTree, **kwargs: PyTree) -> PyTree:
             key, _, _, units = _pattern(args, kwargs)
             if any(units) and units not in self._anchors.setdefault(key, [units]):
                 if key not in self._fixed:
@@ -225,7 +241,7 @@ class Compiled:
 
         return checked
 
-    def _watched(self, key: Any, fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _watched(self, key: Key, fun: Function, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Trace; if a result depends on the units, remember not to convert such arguments."""
         with watching() as found:
             out = fun(*args, **kwargs)
@@ -234,7 +250,7 @@ class Compiled:
             self._direct, self._same = _NEVER, _NO_QUANTITIES
         return out
 
-    def _remember(self, box: Any, names: Any, args: Any) -> tuple[Callable[..., Any], Any]:
+    def _remember(self, box: type | None, names: Names, args: Args) -> tuple[Program, Values]:
         """A function of the values alone, for quantities in these units; and the quantities.
 
         **Arguments:** `box`: the type of the only argument, `None` if there are several; `names`:
@@ -248,10 +264,10 @@ class Compiled:
             order = sorted(names) if box is dict else ()  # in which JAX gives dicts back
             pattern = _pattern(args, {})[0]
 
-            def on_values(*values: Any) -> Any:
+            def on_values(*values: Primal) -> PyTree:
                 quantities = map(unitful, values, units)
                 if box is None:
-                    given: Any = quantities
+                    given: Iterable[PyTree] = quantities
                 elif box is not dict:
                     given = (box(quantities),)
                 else:
@@ -264,7 +280,7 @@ class Compiled:
         self._flat[box] = names, units, self._known[key]
         return self._known[key], items
 
-    def _anchored(self, args: Any, kwargs: Any) -> Any:
+    def _anchored(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """The arguments in the units of the first call with these dimensions."""
         key, leaves, treedef, units = _pattern(args, kwargs)
         if not any(units):
@@ -284,7 +300,7 @@ class Compiled:
         anchors.append(units)
         return args, kwargs
 
-    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:
         """`jax.jit(fun).lower`: ahead-of-time compilation, for exactly these units.
 
         Of the program that is planned for the numbers given; for `jax.ShapeDtypeStruct`, of plain
@@ -292,17 +308,17 @@ class Compiled:
         """
         return self._aot.lower(*args, **kwargs)
 
-    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, /, *args: PyTree, **kwargs: PyTree) -> Traced:
         """`jax.jit(fun).trace`."""
         return self._jit.trace(*args, **kwargs)
 
     @property
-    def plans(self) -> list[Any]:
+    def plans(self) -> list[Plan]:
         """The plans made so far, oldest first: `identity`, `conversions`, `notes` and more."""
         planned = (self._compiled, self._aot, *self._known.values())
         return [plan for p in planned if type(p) is PlannedFunction for plan in p.plans]
 
-    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """`jax.jit(fun).eval_shape`."""
         return self._jit.eval_shape(*args, **kwargs)
 
@@ -318,14 +334,14 @@ class Compiled:
         self._anchors.clear()
         self._fixed.clear()
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Function:
         return self if instance is None else functools.partial(self, instance)
 
     def __copy__(self) -> Compiled:
         """Itself, as of any function: its plans are for whoever calls it."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> Compiled:
+    def __deepcopy__(self, memo: dict[int, object]) -> Compiled:
         return self
 
     def __repr__(self) -> str:
@@ -333,8 +349,8 @@ class Compiled:
 
 
 def jit(
-    fun: Callable[..., Any] | None = None, /, *, scale: bool = True,
-    passes: Sequence[Callable[[Any], Any]] = (), **options: Any,
+    fun: Function | None = None, /, *, scale: bool = True,
+    passes: Sequence[Callable[[Function], Function]] = (), **options: PyTree,
 ) -> Any:  # fmt: skip
     """`jax.jit` with units, and with exponents where numbers leave the range of their dtype.
 

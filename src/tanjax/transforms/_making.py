@@ -13,22 +13,28 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Traced
+from jaxtyping import PyTree
 
 from tanjax._errors import message
+from tanjax._jaxpr_types import ClosedJaxpr
+from tanjax._typing import AnyArray, Function
 from tanjax.arrays import planned
 
-from ._arguments import Arguments, signature
+from ._arguments import Args, Arguments, Form, Jitted, Kwargs, Leaves, Options, signature
 from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import relabelled
 
 if TYPE_CHECKING:
-    from ._entries import Case
+    from tanjax.scale import Plan
+
+    from ._entries import Case, Entry
 
 _PROGRAMS = 32  # compiled ones; the oldest goes
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
@@ -36,6 +42,13 @@ _FEW = 1 << 15  # numbers of results
 _RAISED = 4  # flags in a row, after which a case does without
 _WORTH = 0.2  # seconds of looks that are worth a compilation
 _FAR = 0.1  # relative
+
+# What a program is traced for: the form of its arguments first.
+Key: TypeAlias = tuple[Hashable, ...]
+# A traced program, the shapes of its results, its lost constants, what is to be said of them.
+Program: TypeAlias = tuple[Any, PyTree, dict[int, AnyArray], tuple[str, ...]]
+# From a plan and its case to a program, None if there is none.
+Make: TypeAlias = Callable[..., Function | None]
 
 ABSTRACT = (
     "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
@@ -85,20 +98,20 @@ class Making:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], options: dict[str, Any], over_hosts: bool, written: Any
+        self, fun: Function, options: Options, over_hosts: bool, written: Function
     ) -> None:
-        self.jitted: Any = jax.jit(fun, **options)
+        self.jitted: Jitted = jax.jit(fun, **options)
         self.given = Arguments(fun, options)
-        self.made: list[Any] = []
+        self.made: list[Entry] = []
         self.alarms: list[str] = []
         self.lock = threading.RLock()
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
         self.written = written
-        self.cases: dict[Any, Case] = {}
-        self._programs: dict[Any, tuple[Any, Any]] = {}
+        self.cases: dict[Key, Case] = {}
+        self._programs: dict[Hashable, tuple[ClosedJaxpr, Function | None]] = {}
 
     @property
-    def name(self) -> Any:
+    def name(self) -> str | Function:
         return getattr(self._fun, "__name__", self._fun)
 
     def clear(self) -> None:
@@ -107,7 +120,7 @@ class Making:
         self._programs.clear()
         self.made.clear()
 
-    def find(self, key: Any, leaves: Sequence[Any], args: Any, kwargs: Any) -> Found:
+    def find(self, key: Key, leaves: Leaves, args: Args, kwargs: Kwargs) -> Found:
         """The plan for such numbers, which other threads wait for.
 
         **Arguments:** `key`: what a program is traced for, a tree first.
@@ -129,7 +142,7 @@ class Making:
             is_new = len(self.made) > made
             return Found(case, entry, entry.plan, entry.program, entry.grade, is_new)
 
-    def hidden(self, case: Case, leaves: Sequence[Any], short: Any) -> tuple[Any, Any]:
+    def hidden(self, case: Case, leaves: Leaves, short: Entry) -> tuple[Entry, Plan]:
         """A plan that hides products from XLA, right for these numbers, and its entry first.
 
         **Arguments:** `short`: the entry of which something was missing, and which is no answer.
@@ -141,14 +154,14 @@ class Making:
             entry = found or self.plan(case, leaves).expecting(leaves)
             return entry, entry.plan
 
-    def case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
+    def case(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> Case:
         """The function, traced for such arguments."""
         from tanjax.scale.graph import trace
 
         from ._entries import Case
         from ._returned import Returned
 
-        def traced(make: Callable[[], Any], given: Arguments) -> Any:
+        def traced(make: Callable[[], Traced], given: Arguments) -> Program:
             on_leaves = given.on_leaves(args, kwargs)
             leaves = jax.tree.leaves(given.dynamic(args, kwargs))
             return trace(make, on_leaves, leaves, self.written)
@@ -176,7 +189,7 @@ class Making:
         case.is_pure = not closed.effects and not self.given.donates
         return case
 
-    def plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
+    def plan(self, case: Case, leaves: Leaves, **how: Any) -> Entry:
         """A new plan for these numbers, that expects nothing of others."""
         from tanjax.scale import agreed, plan as plan_for
 
@@ -193,7 +206,7 @@ class Making:
         self.made.append(entry)
         return entry
 
-    def _program(self, case: Case, key: Any, make: Callable[..., Any], plan: Any) -> Any:
+    def _program(self, case: Case, key: tuple[Hashable, ...], make: Make, plan: Plan) -> Any:
         """A program that is compiled once for all plans with these exponents."""
         key = id(case.closed), *key
         if key not in self._programs:
@@ -203,23 +216,23 @@ class Making:
             self._programs[key] = case.closed, make(plan, case)
         return self._programs[key][1]
 
-    def _replayed(self, plan: Any, case: Case) -> Callable[..., Any]:
+    def _replayed(self, plan: Plan, case: Case) -> Function:
         from tanjax.scale import replay
 
         run, finish = replay(plan.graph, plan.exponents), self._finish(plan, case)
 
         @functools.wraps(self._fun)
-        def replayed(*args: Any, **kwargs: Any) -> Any:
+        def replayed(*args: PyTree, **kwargs: PyTree) -> PyTree:
             return finish(run(jax.tree.leaves(self.given.dynamic(args, kwargs))))
 
         return jax.jit(replayed, **self._options)
 
-    def _finish(self, plan: Any, case: Case) -> Callable[[Any], Any]:
+    def _finish(self, plan: Plan, case: Case) -> Function:
         """From the results of a replay to those of the function."""
         exponents, out = plan.output_exponents, jax.tree.structure(case.out)
         return lambda results: relabelled(jax.tree.unflatten(out, results), exponents)
 
-    def ask_plain(self, found: Found, args: Any, kwargs: Any) -> Found:
+    def ask_plain(self, found: Found, args: Args, kwargs: Kwargs) -> Found:
         """Plain JAX instead of a plan that loses entries which plain JAX has right."""
         (again, named), (more, others) = (self.given.kept(args, kwargs) for _ in range(2))
         planned = functools.cache(lambda: jax.tree.leaves(found.program(*more, **others)))
@@ -231,7 +244,7 @@ class Making:
         found.entry.plan, found.entry.program = kept, self.jitted
         return found._replace(plan=kept, program=self.jitted)
 
-    def flag(self, case: Case, entry: Any) -> None:
+    def flag(self, case: Case, entry: Entry) -> None:
         """Let the program of an entry tell itself whether its numbers have left their range.
 
         Where no proof covers the calls, once the runs on their numbers have taken as long as
@@ -244,7 +257,7 @@ class Making:
         if case.looked >= _WORTH and case.raised < _RAISED:
             entry.flagged = self._program(case, (plan.exponents, "flagged"), self._flagged, plan)
 
-    def _flagged(self, plan: Any, case: Case) -> Callable[..., Any] | None:
+    def _flagged(self, plan: Plan, case: Case) -> Function | None:
         """A program that returns a flag and the results; None if a flag would not tell.
 
         JAX's own program keeps its bits beside another run of the same that raises the flag.
@@ -256,7 +269,7 @@ class Making:
             return None
 
         @functools.wraps(self._fun)
-        def with_flag(*args: Any, **kwargs: Any) -> Any:
+        def with_flag(*args: PyTree, **kwargs: PyTree) -> tuple[jax.Array, PyTree]:
             leaves = jax.tree.leaves((args, kwargs))
             if not plan.identity:
                 raised, results = run(leaves)
@@ -268,7 +281,7 @@ class Making:
         return jax.jit(with_flag)
 
 
-def doubts_of_plain(entry: Any, results: Any, planned: Any) -> tuple[str, ...]:
+def doubts_of_plain(entry: Entry, results: PyTree, planned: PyTree) -> tuple[str, ...]:
     """What is said where an estimated plan has results that are not nearly those of plain JAX.
 
     A long computation may amplify rounding, so that only what is a tenth off counts; and a plan
@@ -289,14 +302,14 @@ def doubts_of_plain(entry: Any, results: Any, planned: Any) -> tuple[str, ...]:
     return (DIFFER,) * differ
 
 
-def is_worse(planned: Any, plain: Any) -> bool:
+def is_worse(planned: PyTree, plain: PyTree) -> bool:
     """Whether an entry that is finite in plain JAX is not."""
     pairs = zip(*map(jax.tree.leaves, (planned, plain)), strict=True)
     known = [(x, y) for x, y in pairs if jnp.issubdtype(y.dtype, jnp.inexact)]
     return any(bool(jnp.any(jnp.isfinite(y) & ~jnp.isfinite(x))) for x, y in known)
 
 
-def failed(name: Any, error: Exception) -> str:
+def failed(name: str | Function, error: Exception) -> str:
     """What is said of a program that could not be planned."""
     return message(
         f"tj.jit: {name} could not be planned, and runs as with jax.jit.",

@@ -16,15 +16,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
+from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._jaxprs import Steps
 from tanjax._typing import Function
 
 if TYPE_CHECKING:
+    from tanjax.scale import Plan
+
     from ._planning import PlannedFunction
 
 _registered: dict[str, Function] = {}
@@ -36,7 +40,7 @@ WITH_OPTIONS = (
 )
 
 
-def register_discharge(discharge: Function, makes_refs: Callable[[Any], bool]) -> None:
+def register_discharge(discharge: Function, makes_refs: Callable[[Steps], bool]) -> None:
     """Say how a function that uses Refs is made pure, and which jaxprs do; asked by `mutation`."""
     _registered.update(discharge=discharge, makes_refs=makes_refs)
 
@@ -45,7 +49,7 @@ class UsesRefs(Exception):
     """What was traced makes Refs, or is closed over some."""
 
 
-def without_memory(traced: Any) -> Any:
+def without_memory(traced: Traced) -> Traced:
     """What `jax.jit(f).trace` gives, if that has no Refs. **Raises:** `UsesRefs`."""
     closed = traced.jaxpr
     over = any(isinstance(c, jax.Ref) for c in closed.consts)
@@ -73,7 +77,7 @@ class _Held:
     value: PyTree
 
 
-def held(tree: PyTree) -> Any:
+def held(tree: PyTree) -> PyTree:
     """Arguments with what their Refs hold."""
     return jax.tree.map(lambda x: _Held(x[...]) if isinstance(x, jax.Ref) else x, tree)
 
@@ -114,7 +118,7 @@ class OnMemory:
         self._pure: PlannedFunction | None = None
 
     @property
-    def plans(self) -> list[Any]:
+    def plans(self) -> list[Plan]:
         """The plans made so far."""
         return [] if self._pure is None else self._pure.plans
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +78,7 @@ def structural_tangent(where: str, x: PyTree, natural: Arraylike | None) -> PyTr
     return _structural_tangent(where, x, natural)
 
 
-def _structural_tangent(where: str, x: PyTree, n: Any) -> PyTree:
+def _structural_tangent(where: str, x: PyTree, n: Arraylike) -> PyTree:
     kind = arrays.array_type(x)
     same = jax.tree.structure(n) == jax.tree.structure(x)  # it could hold tangents of the fields
     if kind is not None and same and not kind.is_linear(x):
@@ -95,7 +94,7 @@ def _structural_tangent(where: str, x: PyTree, n: Any) -> PyTree:
     return t
 
 
-def _check_in_tangent_space(where: str, x: PyTree, n: Any, t: PyTree) -> None:
+def _check_in_tangent_space(where: str, x: PyTree, n: Arraylike, t: PyTree) -> None:
     """Raise if a concrete natural tangent has a part that the type cannot express."""
     if not is_structured(x) or any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((x, n))):
         return
@@ -114,7 +113,7 @@ def _check_in_tangent_space(where: str, x: PyTree, n: Any, t: PyTree) -> None:
         )
 
 
-def _probed(n: Any) -> PyTree:
+def _probed(n: Arraylike) -> PyTree:
     """Numbers that are all zero only if the tangent is: a few random products, never its n-by-n."""
     if not is_structured(n) or len(n.shape) != 2:
         return arrays.destructure(n)

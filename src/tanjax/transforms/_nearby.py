@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from typing import Any
 
 from tanjax.scale import Magnitude, Plan, proof
 from tanjax.scale.numbers import ANYWHERE, Spread, Window, inside
+
+from ._arguments import Leaf, Leaves
 
 # Bits upwards, and those downwards of single numbers, which cross zero. A state that begins with
 # zeros, as the moments of Adam, grows a thousand times.
@@ -94,19 +95,19 @@ def is_tame(plan: Plan, seen: Look) -> bool:
     return found is not None and not found.fatal and found.large <= found.unknown
 
 
-def with_zeros(leaves: Sequence[Any], windows: Sequence[Window | None]) -> frozenset[int]:
+def with_zeros(leaves: Leaves, windows: Sequence[Window | None]) -> frozenset[int]:
     """The places of large arrays that have zeros."""
     pairs = enumerate(zip(leaves, windows, strict=True))
     return frozenset(i for i, (x, w) in pairs if w and is_many(x) and not inside(x, _NONZERO))
 
 
-def is_many(x: Any) -> bool:
+def is_many(x: Leaf) -> bool:
     """Whether windows ask for zeros; of arrays on several hosts only these do."""
     return type(x) is Spread or bool(getattr(x, "size", 1) > _FEW)
 
 
 def refusing_zeros(
-    plan: Plan, windows: Sequence[Window | None], leaves: Sequence[Any], zeros: Set[int]
+    plan: Plan, windows: Sequence[Window | None], leaves: Leaves, zeros: Set[int]
 ) -> list[Window | None]:
     """The windows, without zeros in large arrays that had none, where these may do harm.
 

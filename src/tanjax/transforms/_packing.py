@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
+from jaxtyping import PyTree
 
+from tanjax._typing import Primal
 from tanjax.arrays import Unitful, is_structured, taken_apart, unitful
 
 MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
+
+# The `PyTreeDef` of results, and their units, None of plain ones; of one quantity None, and a unit.
+Labels: TypeAlias = tuple[Any, Any]
 
 
 class Packed:
@@ -21,14 +26,14 @@ class Packed:
 
     __slots__ = ("labels", "values")
 
-    def __init__(self, labels: tuple[Any, Any], values: Any) -> None:
+    def __init__(self, labels: Labels, values: Sequence[Primal]) -> None:
         self.labels, self.values = labels, values
 
 
 jax.tree_util.register_pytree_node(Packed, lambda x: (x.values, x.labels), Packed)
 
 
-def pack(out: Any) -> Any:
+def pack(out: PyTree) -> PyTree:
     """One quantity, or results with many, apart from their units; others as they are."""
     if type(out) is Unitful:
         return Packed((None, out.label), (out.stored,))
@@ -38,7 +43,7 @@ def pack(out: Any) -> Any:
     return Packed((treedef, tuple(units)), values)
 
 
-def unpack(out: Any) -> Any:
+def unpack(out: PyTree) -> PyTree:
     """Undo `pack`."""
     if type(out) is not Packed:
         return out
@@ -52,7 +57,7 @@ def unpack(out: Any) -> Any:
     return treedef.unflatten(labelled)
 
 
-def _slots(out: Any) -> tuple[list[Any], list[Any], Any]:
+def _slots(out: PyTree) -> tuple[list[Primal], list[Any], Any]:
     """Results as a list of dense or structured numbers, their labels, and how to undo it."""
     if type(out) is Packed:
         treedef, labels = out.labels
@@ -61,7 +66,7 @@ def _slots(out: Any) -> tuple[list[Any], list[Any], Any]:
     return taken_apart(out)
 
 
-def free_leaves(out: Any) -> list[bool]:
+def free_leaves(out: PyTree) -> list[bool]:
     """Per array of the results, whether it may carry an exponent: dense numbers with a unit."""
     numbers, labels, _ = _slots(out)
     free = []
@@ -72,7 +77,7 @@ def free_leaves(out: Any) -> list[bool]:
     return free
 
 
-def relabelled(out: Any, exponents: Sequence[int]) -> Any:
+def relabelled(out: PyTree, exponents: Sequence[int]) -> PyTree:
     """Results whose stored arrays have exponents, which go into the labels of quantities."""
     if not any(exponents):
         return out

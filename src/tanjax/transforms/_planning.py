@@ -15,18 +15,26 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
+from jax.stages import Lowered
+from jaxtyping import PyTree
 
 from tanjax._errors import ScaleWarning, outside
+from tanjax._typing import Function
 from tanjax.arrays import is_planned
 
 from ._arguments import (
     ARRAYS,
     NOBODY,
+    Args,
+    Form,
+    Kwargs,
+    Leaf,
+    Leaves,
+    Options,
     all_finite,
     are_several,
     can_be_looked_at,
@@ -40,10 +48,14 @@ from ._making import ABSTRACT, NOBODYS, SHORT, UNSEEN, Found, Making, doubts_of_
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
-    from ._entries import Case
+    from tanjax.scale import Plan
+
+    from ._entries import Case, Entry
 
 _NOTHING = object()
 _STRANGERS = 8
+
+Weak: TypeAlias = weakref.ref[Leaf]  # to an argument, which is not kept alive
 
 
 class PlannedFunction:
@@ -56,12 +68,12 @@ class PlannedFunction:
 
     def __init__(
         self,
-        fun: Callable[..., Any],
-        options: dict[str, Any],
+        fun: Function,
+        options: Options,
         *,
         flat: bool = False,
         over_hosts: bool = False,
-        written: Any = None,
+        written: Function | None = None,
     ) -> None:
         self._making = Making(fun, options, over_hosts, written or fun)
         self.jitted, self._given = self._making.jitted, self._making.given
@@ -73,14 +85,14 @@ class PlannedFunction:
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
         self._on_memory = OnMemory(self)
-        self.last: tuple[Any, ...] | None = None
-        self.alone: Any = NOBODY  # the argument of the last call, if it had one
-        self._last_weak: tuple[Any, ...] | None = None
-        self._last_leaves: tuple[Any, ...] = ()  # weak, of arguments that are not arrays themselves
+        self.last: Args | None = None
+        self.alone: PyTree = NOBODY  # the argument of the last call, if it had one
+        self._last_weak: tuple[Weak, ...] | None = None
+        self._last_leaves: tuple[Weak, ...] = ()  # of arguments that are not arrays themselves
         self.program: Any = None  # that was right for the arguments of the last call
 
     @property
-    def plans(self) -> list[Any]:
+    def plans(self) -> list[Plan]:
         """Every plan made, oldest first, with what is known of it now."""
         made = [
             e.plan._replace(grade="guessed" if e.unseen else e.grade, looks=e.looks)
@@ -88,7 +100,7 @@ class PlannedFunction:
         ]
         return made + [p for f in (self._of_hosts, self._on_memory) if f for p in f.plans]
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         last, weak = self.last, self._last_weak
         # The first is compared alone: others come often, and nothing else is asked then.
         if weak is not None and args and weak[0]() is args[0]:
@@ -99,8 +111,8 @@ class PlannedFunction:
             if self._last_weak is weak and (weak or self.last is last):  # no thread came between
                 return program(*args)
         if self._flat:
-            leaves: Sequence[Any] = args
-            treedef: Any = len(args)
+            leaves: Leaves = args
+            treedef: Form = len(args)
         else:
             leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         recent = self._recent
@@ -128,7 +140,7 @@ class PlannedFunction:
                 return out
         return self._call(leaves, treedef, args, kwargs)
 
-    def _run(self, program: Any, case: Case, args: Any, kwargs: Any) -> Any:
+    def _run(self, program: Any, case: Case, args: Args, kwargs: Kwargs) -> PyTree:
         """The results of a program; `_NOTHING` if `jax_debug_nans` objects to them."""
         try:
             return program(*args, **kwargs)
@@ -137,7 +149,7 @@ class PlannedFunction:
                 return _NOTHING
             raise
 
-    def _again(self, case: Case, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
+    def _again(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
         """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
         entry, strangers, begun, out = case.entries[0], None, None, None
         if (flagged := entry.flagged) is not None:
@@ -162,7 +174,9 @@ class PlannedFunction:
         self._say_again(entry)
         return out if case.is_pure else entry.program(*args, **kwargs)
 
-    def _flagged(self, case: Case, entry: Any, args: Any, kwargs: Any) -> Any:
+    def _flagged(
+        self, case: Case, entry: Entry, args: Args, kwargs: Kwargs
+    ) -> tuple[bool | jax.Array, PyTree]:
         """Whether a number may have left its range, and the results."""
         found = self._run(entry.flagged, case, args, kwargs)
         if found is _NOTHING or found[0]:
@@ -171,7 +185,7 @@ class PlannedFunction:
         entry.grade, entry.looks, case.raised = "seen", entry.looks + 1, 0
         return found
 
-    def _are_last(self, leaves: Sequence[Any]) -> bool:
+    def _are_last(self, leaves: Leaves) -> bool:
         """Whether dicts and lists, which can change, hold the very arrays of the last call."""
         last = self._last_leaves
         # The first is compared alone: in a loop it is another one, and nothing else is asked.
@@ -186,9 +200,9 @@ class PlannedFunction:
         self._on_memory = OnMemory(self)
         self._last_leaves = ()
 
-    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
-        leaves: Sequence[Any]
+        leaves: Leaves
         leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
@@ -197,7 +211,7 @@ class PlannedFunction:
         program = self._case(leaves, treedef, args, kwargs).program or self.jitted
         return program.lower(*args, **kwargs)
 
-    def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
+    def _call(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> PyTree:
         """A call for which the plan of the last one may not be right."""
         if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
             leaves, treedef = jax.tree.flatten((args, kwargs))
@@ -235,7 +249,7 @@ class PlannedFunction:
         case.returned.note(out)
         return out
 
-    def _note_abstract(self, leaves: Sequence[Any]) -> None:
+    def _note_abstract(self, leaves: Leaves) -> None:
         """Say once that a call could not be planned, because its numbers are not known."""
         abstract = any(isinstance(x, jax.core.Tracer) for x in leaves)
         if abstract and not self._said and not is_planned():
@@ -249,7 +263,7 @@ class PlannedFunction:
             self._of_hosts = PlannedFunction(self._fun, self._options, **how)
         return self._of_hosts
 
-    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Found:
+    def _case(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> Found:
         """The plans for such arguments, and that for these; `NOBODYS` if nobody can look."""
         if not all(map(can_be_looked_at, leaves)):
             return NOBODYS
@@ -271,14 +285,14 @@ class PlannedFunction:
         for alarm in alarms:
             self._warn(alarm)
 
-    def _say_again(self, entry: Any) -> None:
+    def _say_again(self, entry: Entry) -> None:
         """The same, of a plan that is used again for numbers like those that it was made for."""
         if entry.grade == "guessed":
             for alarm in entry.plan.alarms:
                 self._warn(alarm)
 
     def _remember(
-        self, case: Case, entry: Any, args: Any, kwargs: Any, leaves: Sequence[Any] = ()
+        self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, leaves: Leaves = ()
     ) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised.
 
@@ -302,7 +316,7 @@ class PlannedFunction:
         elif all([type(x) in ARRAYS for x in args]):
             self._last_weak = tuple(map(weakref.ref, args))
 
-    def _in_this_precision(self, program: Callable[..., Any]) -> Callable[..., Any]:
+    def _in_this_precision(self, program: Function) -> Function:
         """A program for Python numbers, which have another dtype once x64 is switched."""
         x64 = is_wide()
         again = lambda *args: self._call(*jax.tree.flatten(self._given.dynamic(args, {})), args, {})
@@ -312,7 +326,7 @@ class PlannedFunction:
         """Numbers may be wrong: said where the function is called."""
         warnings.warn(f"tj.jit of {self._making.name}: {what}", ScaleWarning, stacklevel=outside())
 
-    def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
+    def _leaves_of(self, args: Args, kwargs: Kwargs) -> Leaves:
         leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
         if not self._is_over_hosts:
             return leaves
@@ -320,7 +334,7 @@ class PlannedFunction:
 
         return looked_at(leaves) or leaves
 
-    def _first(self, found: Found, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _first(self, found: Found, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
         """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
         case, entry, kept = found.case, found.entry, self._given.kept(args, kwargs)
         out = found.program(*args, **kwargs)
@@ -342,7 +356,7 @@ class PlannedFunction:
         self._remember(case, entry, args, kwargs)
         return out
 
-    def _alarmed(self, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _alarmed(self, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
         kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
         out = self.jitted(*args, **kwargs)
@@ -356,7 +370,9 @@ class PlannedFunction:
         entry.plan = entry.plan._replace(is_confirmed=True)
         return entry.program(*kept[0], **kept[1])
 
-    def _checked(self, case: Case, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _checked(
+        self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs
+    ) -> PyTree:
         """The results of an estimated plan, or of a better one if they are not finite.
 
         Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.

@@ -19,16 +19,16 @@ next one, and a `ScaleWarning` says so.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax.scale import Magnitude
 from tanjax.scale.numbers import ANYWHERE, Window, inside
 
-from ._arguments import ARRAYS
-from ._entries import look
+from ._arguments import ARRAYS, Leaf, Leaves
+from ._entries import Flags, look
 from ._nearby import joined
 from ._watch import Watch
 
@@ -51,19 +51,19 @@ class Returned:
 
     def __init__(self, keeps: bool) -> None:
         self._keeps = keeps
-        self._results: list[Any] = []  # unless small weak: no state lives longer than it is wanted
+        self._results: list[Leaf] = []  # unless small weak: no state lives longer than it is wanted
         self._entry: Entry | None = None
         self._pairs: list[tuple[int, int]] = []  # places of arguments, and of the results they are
         self._hull: Look | None = None
         self._quiet: Watch | None = None  # where all arguments were, and a little around
         self._outside: Watch | None = None  # the same for those that come from outside
-        self._avals: list[tuple[int, Any]] = []  # of those from outside, and their places
+        self._avals: list[tuple[int, object]] = []  # of those from outside, and their places
         self._counts: list[int] = []  # places of flags and counts from outside
-        self._flags: tuple[Any, ...] = ()
+        self._flags: Flags = ()
         self._looks = self._gap = self._left = self._wait = self._failures = 0
         self._most = _RARELY
 
-    def note(self, out: Any) -> None:
+    def note(self, out: PyTree) -> None:
         """Remember the results of a call."""
         if self._wait > 1:
             return
@@ -75,7 +75,7 @@ class Returned:
                 results = []
         self._results = results
 
-    def passes(self, entry: Entry, leaves: Sequence[Any]) -> bool:
+    def passes(self, entry: Entry, leaves: Leaves) -> bool:
         """Whether a call needs no look at what it hands back."""
         if not self._left or entry is not self._entry or not self._are_returned(leaves):
             return False
@@ -89,14 +89,14 @@ class Returned:
         entry.unseen += 1
         return True
 
-    def unseen(self, leaves: Sequence[Any]) -> int:
+    def unseen(self, leaves: Leaves) -> int:
         """How many calls without a look have made these arguments, which are looked at now."""
         if self._entry is None:
             return 0
         count, self._entry.unseen, self._left = self._entry.unseen, 0, 0
         return count if self._are_returned(leaves) else 0
 
-    def is_harmless(self, entry: Entry, leaves: Sequence[Any]) -> bool:
+    def is_harmless(self, entry: Entry, leaves: Leaves) -> bool:
         """Whether what was made without a look is finite, and needs no exponents or fits."""
         assert self._entry is not None
         watch = self._entry.watch
@@ -107,7 +107,7 @@ class Returned:
             inside(x, w._replace(finite=True)) for (x, _), w in zip(given, limits, strict=True)
         )
 
-    def looked(self, entry: Entry, leaves: Sequence[Any]) -> bool:
+    def looked(self, entry: Entry, leaves: Leaves) -> bool:
         """All arguments of a call were looked at, and are where the plan is known to be right.
 
         **Returns:** false if a closer look found that it is not.
@@ -126,18 +126,18 @@ class Returned:
                 self._left = self._gap
         return True
 
-    def _is_quiet(self, entry: Entry, leaves: Sequence[Any]) -> bool:
+    def _is_quiet(self, entry: Entry, leaves: Leaves) -> bool:
         if entry is not self._entry or self._quiet is None or not self._are_returned(leaves):
             return False
         return self._quiet.takes(leaves) and self._flags == entry.others(leaves, self._counts)
 
-    def _are_returned(self, leaves: Sequence[Any]) -> bool:
+    def _are_returned(self, leaves: Leaves) -> bool:
         results, pairs = self._results, self._pairs
         if self._keeps:
             return all([results[r] is leaves[a] for a, r in pairs])
         return bool(results) and all([results[r]() is leaves[a] for a, r in pairs])
 
-    def _begin(self, entry: Entry, leaves: Sequence[Any]) -> bool:
+    def _begin(self, entry: Entry, leaves: Leaves) -> bool:
         """Find out which arguments are results, and draw windows around all of them."""
         results = self._results if self._keeps else [r() for r in self._results]
         places = {id(x): i for i, x in enumerate(results)}
@@ -165,7 +165,7 @@ class Returned:
         self._draw(entry, leaves, hull)
         return True
 
-    def _has_only_moved(self, leaves: Sequence[Any], seen: Look) -> bool:
+    def _has_only_moved(self, leaves: Leaves, seen: Look) -> bool:
         """Whether numbers are hardly larger than ever before, and nothing else is new."""
         if self._hull is None or self._entry is None:
             return False
@@ -173,7 +173,7 @@ class Returned:
         is_near = all(not m.is_zero and n.high <= m.high + _FARTHER for m, n in pairs)
         return is_near and self._flags == self._entry.others(leaves, self._counts)
 
-    def _draw(self, entry: Entry, leaves: Sequence[Any], hull: Look) -> None:
+    def _draw(self, entry: Entry, leaves: Leaves, hull: Look) -> None:
         assert entry.watch is not None
         windows = dict(entry.watch.pairs)
         near = [_near(m, windows.get(i)) for i, m in enumerate(hull)]

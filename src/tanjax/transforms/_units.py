@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._errors import CotangentError, UnitError, message
@@ -30,7 +31,7 @@ from tanjax.arrays import (
 from tanjax.units import Unit, one
 
 
-def strip(tree: PyTree) -> tuple[Any, Units]:
+def strip(tree: PyTree) -> tuple[PyTree, Units]:
     """A tree with the values of its quantities, and their units."""
     values, found, treedef = taken_apart(tree)
     return jax.tree.unflatten(treedef, values), Units(treedef, found)
@@ -44,7 +45,7 @@ class Units:
     def __init__(self, tree: PyTree, leaves: list[Unit | None]) -> None:
         self.tree, self.leaves = tree, leaves
 
-    def label(self, values: PyTree) -> Any:
+    def label(self, values: PyTree) -> PyTree:
         """Put the units back on a tree of values."""
         return self.map(values, lambda v, unit: v if unit is None else unitful(v, unit))
 
@@ -72,7 +73,7 @@ class Stripped:
         return (plain, aux) if self.has_aux else plain
 
 
-def in_unit(value: PyTree, unit: Unit | None, factor: Unit) -> Any:
+def in_unit(value: PyTree, unit: Unit | None, factor: Unit) -> PyTree:
     """A value in `unit · factor`; plain if both are nothing."""
     if value is None:
         return None
@@ -132,7 +133,9 @@ def common_rate(
     return done, rate or one
 
 
-def flatten_like(where: str, tree: PyTree, given: PyTree) -> tuple[list[PyTree], list[PyTree], Any]:
+def flatten_like(
+    where: str, tree: PyTree, given: PyTree
+) -> tuple[list[PyTree], list[PyTree], PyTreeDef]:
     """The arrays of a tree, what is given for each, and the tree's structure."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     try:
@@ -162,8 +165,8 @@ def convert_like(where: str, target: PyTree, tree: PyTree) -> PyTree:
 
 
 def _convert_leaf(where: str, target: PyTree, x: PyTree) -> PyTree:
-    unit: Any = label_of(target)
-    got: PyTree = label_of(x)
+    unit: Unit | None = label_of(target)
+    got: Any = label_of(x)
     if unit is got:
         return x
     if unit is None:
@@ -193,5 +196,5 @@ def is_plain_leaf(x: PyTree) -> bool:
     return jax.tree_util.all_leaves([x])
 
 
-def _name(unit: Any) -> str:
+def _name(unit: Unit | None) -> str:
     return "a plain value" if unit is None else f"{unit} ({unit.dimension})"

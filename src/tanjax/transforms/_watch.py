@@ -15,16 +15,24 @@ Sharp edge: an array of NumPy may have changed since, so it is a stranger on eve
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
+import jax
+
+from tanjax._typing import Function
 from tanjax.scale.numbers import InRow, Together, Window, inside
 
-from ._arguments import ARRAYS
+from ._arguments import ARRAYS, Leaf, Leaves
 
 _TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
 MOST = 64  # arrays that a place remembers
 PARTS = 4  # sets of strangers that have a watch of their own
+
+# What a look that was begun has found: flags, any of which says that a number is out of its window.
+Begun: TypeAlias = list[jax.Array] | None
+# By a program and where the arrays are: that program with the look inside.
+Riding: TypeAlias = dict[tuple[Function, tuple[int, ...]], Function]
 
 
 class _Place:
@@ -34,16 +42,16 @@ class _Place:
 
     def __init__(self, index: int) -> None:
         self.index, self.is_met = index, False
-        self.seen: dict[int, Any] = {}  # weak references by identity
+        self.seen: dict[int, weakref.ref[jax.Array]] = {}  # by identity
 
-    def knows(self, x: Any) -> bool:
+    def knows(self, x: Leaf) -> bool:
         found = self.seen.get(id(x))
         if found is None or found() is not x:
             return False
         self.is_met = True
         return True
 
-    def note(self, x: Any) -> bool:
+    def note(self, x: jax.Array) -> bool:
         """Remember an array; false if that is not worth it, since none ever came back."""
         if len(self.seen) == MOST:
             if not self.is_met:
@@ -62,11 +70,11 @@ class Watch:
 
     _places: list[_Place]
 
-    def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
+    def __init__(self, windows: Sequence[Window | None], leaves: Leaves) -> None:
         self._begin_with([(i, w) for i, w in enumerate(windows) if w is not None], leaves)
         self._places = [_Place(i) for i, _ in self.pairs if type(leaves[i]) in ARRAYS]
 
-    def _begin_with(self, pairs: list[tuple[int, Window]], leaves: Sequence[Any]) -> None:
+    def _begin_with(self, pairs: list[tuple[int, Window]], leaves: Leaves) -> None:
         self.pairs = pairs
         looked_at = [leaves[i] for i, _ in pairs]
         given = [w for _, w in pairs]
@@ -78,7 +86,7 @@ class Watch:
         self._places = []  # where arrays are remembered
         self._parts: dict[tuple[int, ...], Watch] = {}
 
-    def of_strangers(self, leaves: Sequence[Any]) -> Watch:
+    def of_strangers(self, leaves: Leaves) -> Watch:
         """The watch on those arguments that were not found in their windows before."""
         if not self._places:
             return self
@@ -93,26 +101,24 @@ class Watch:
             part._begin_with([(i, w) for i, w in self.pairs if i not in met], leaves)
         return part
 
-    def _recognise(self, leaves: Sequence[Any]) -> None:
+    def _recognise(self, leaves: Leaves) -> None:
         """Remember what was found in its window."""
         given = [(p, leaves[p.index]) for p in self._places]
         self._places = [p for p, x in given if type(x) not in ARRAYS or p.knows(x) or p.note(x)]
 
-    def begin(self, leaves: Sequence[Any]) -> Any:
+    def begin(self, leaves: Leaves) -> Begun:
         """Start looking, where a compiled program does that."""
         if self._together is None:
             return None
         return self._together.begin([leaves[i] for i, _ in self.pairs])
 
-    def riding(self, program: Callable[..., Any], known: dict[Any, Any]) -> Any:
+    def riding(self, program: Function, known: Riding) -> Function | None:
         """The program with the look inside, where that pays; else None."""
         if self._together is None:
             return None
         return self._together.riding(program, [i for i, _ in self.pairs], known)
 
-    def takes(
-        self, leaves: Sequence[Any], strangers: Watch | None = None, begun: Any = None
-    ) -> bool:
+    def takes(self, leaves: Leaves, strangers: Watch | None = None, begun: Begun = None) -> bool:
         """Whether all numbers are in their windows.
 
         **Arguments:** `strangers`: what `of_strangers` gave; `begun`: what its `begin` gave.
@@ -124,7 +130,7 @@ class Watch:
             self._recognise(leaves)
         return True
 
-    def _are_inside(self, leaves: Sequence[Any], begun: Any) -> bool:
+    def _are_inside(self, leaves: Leaves, begun: Begun) -> bool:
         if self._in_row is not None and begun is None:
             return self._in_row.inside([leaves[i] for i, _ in self.pairs])
         if self._together is not None:

@@ -14,12 +14,17 @@ Sharp edges: which readings are converted is not changed; a value has one level,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
 
 from ._cells import nearest, solve
 from ._presolve import EQUAL, System
 
+Integers: TypeAlias = np.ndarray | Sequence[int]
 
-def share(system: System, values: Sequence[int], uses: Sequence[int]) -> list[int] | None:
+
+def share(system: System, values: Integers, uses: Integers) -> list[int] | None:
     """Exponents with at most one conversion of each value, where others have several.
 
     **Arguments:** `values`, `uses`: the others, which say what is converted.

@@ -33,7 +33,7 @@ from ..numbers._measure import measure
 from ..numbers._range import PRODUCTS, SUMS, is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, normalised, wide
-from ._evaluation import OVER_BUDGET, PARTS, UNDEFINED, Evaluation, Event, Skipped
+from ._evaluation import OVER_BUDGET, PARTS, UNDEFINED, Evaluation, Event, Given, Place, Skipped
 from ._nested import runner_of
 
 __all__ = [
@@ -61,7 +61,7 @@ TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 def evaluate(
     graph: ScaleGraph,
-    arguments: Sequence[Any],
+    arguments: Sequence[Given],
     *,
     budget: float = 2e6,
     begun: Evaluation | None = None,
@@ -92,7 +92,7 @@ def simulate(
     """
     mode = "stored" if precision else "wider" if wider else "range"
     if exponents is None and mode in reference.again:
-        return reference.again[mode]  # type: ignore[no-any-return]
+        return reference.again[mode]
     base = reference.again.get("precision") if precision else reference
     run = Run(graph, reference.budget, mode, reference.magnitudes, exponents, base)
     found = _run(graph, reference.arguments, run)
@@ -106,10 +106,10 @@ def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
     if "precision" not in reference.again:
         run = Run(graph, reference.budget, "precision", base=reference)
         reference.again["precision"] = _run(graph, reference.arguments, run)
-    return reference.again["precision"]  # type: ignore[no-any-return]
+    return reference.again["precision"]
 
 
-def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
+def _run(graph: ScaleGraph, arguments: Sequence[Given], run: Run) -> Evaluation:
     budget, before = run.work, beyond.count
     with np.errstate(all="ignore"):
         run.load_constants(graph)
@@ -205,14 +205,14 @@ class Run:
         power = node.params.get("y", 0)  # of a sigmoid, `1 / (1 + exp(-x))`, none
         return bool(exponent == power * self.exponent(node.uses[0]))
 
-    def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Clamped:
+    def clamped(self, x: Wide, dtype: Any, exponent: int, place: Place, node: Any) -> Clamped:
         found = clamp_to(x, dtype, exponent, wider=self.mode == "wider")
         for kind, entries in (("overflow", found.overflowed), ("underflow", found.flushed)):
             if entries:
                 self.count(place, kind, node, entries)
         return found
 
-    def count(self, place: Any, kind: str, node: Any, entries: int) -> None:
+    def count(self, place: Place, kind: str, node: Node | None, entries: int) -> None:
         self.events.setdefault((id(place), kind), [place, node, 0])[2] += entries
 
     def round(self, value: Value, x: Wide) -> None:
@@ -256,7 +256,7 @@ class Run:
             if value.kind == "constant":
                 self.load(value, value.constant)
 
-    def load(self, value: Value, x: Any) -> None:
+    def load(self, value: Value, x: Given) -> None:
         """Take an input or a constant, or only its magnitude if it is too large."""
         if isinstance(x, Wide):
             return self.store(value, x)
@@ -310,7 +310,7 @@ class Run:
             for value, result in zip(node.outputs, results, strict=True):
                 store(value, result)
 
-    def known(self, node: Node, xs: list[Any]) -> list[Any] | None:
+    def known(self, node: Node, xs: Sequence[Wide | None]) -> list[Any] | None:
         """The results of an earlier run, if it had the very same operands.
 
         2 us for an equation on few numbers instead of 8, and 0.02 ms instead of 1 on 200,000. Safe

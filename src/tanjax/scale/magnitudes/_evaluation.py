@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
+
+from tanjax._typing import AnyArray
 
 from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
 from ..numbers._wide import Wide
 
 OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
 
+# What an input is given as: an array, a number, a `Wide`, or None if nobody knows it.
+Given: TypeAlias = AnyArray
+Numbers: TypeAlias = list[Wide | None]  # of several arrays, None where unknown
+Place: TypeAlias = Value | Use  # where numbers are stored
+
 
 class Event(NamedTuple):
     """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
 
-    place: Value | Use
+    place: Place
     kind: str  # "overflow", "underflow", "undefined": 0 · inf, or "parts" of a product
     entries: int
     node: Node | None
@@ -37,15 +44,15 @@ class Evaluation(NamedTuple):
     for a wide range; `again`: further runs, kept by those who compare with this one.
     """
 
-    outputs: list[Wide | None]
+    outputs: Numbers
     magnitudes: Magnitudes
     complete: bool
     estimated: bool
     events: list[Event]
     exponents: Exponents | None
-    arguments: tuple[Any, ...]
+    arguments: tuple[Given, ...]
     budget: float
     skipped: tuple[Skipped, ...]
     beyond: bool
-    again: dict[str, Any]
+    again: dict[str, Evaluation]
     env: Sequence[Wide | None] | None

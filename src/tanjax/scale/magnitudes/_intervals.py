@@ -26,9 +26,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from tanjax._typing import AnyArray, DType
+
 from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value, callee_uses
 from ..laws._law import LAWS
 from ..numbers._extremes import is_on_host
+from ..numbers._hosts import Argument
 from ..numbers._interval_record import (
     INDICATOR,
     INFINITY,
@@ -47,7 +50,7 @@ _NO_CALLS = {"reduce", "reduce_window", "pallas_call", "run_state"}
 
 def bound(
     graph: ScaleGraph,
-    arguments: Sequence[Any],
+    arguments: Sequence[Argument],
     measured: Magnitudes | None = None,
     *,
     cancellation: bool = False,
@@ -90,14 +93,14 @@ class Bounds:
         self.records: Records = [None] * len(graph.values)
         self.cancellation = cancellation
         self.depth = 0  # of loops
-        self.kinds: dict[Any, tuple[str, int, Record | None]] = {}
+        self.kinds: dict[DType | None, tuple[str, int, Record | None]] = {}
         self.measured = measured or [None] * len(graph.values)
         self.magnitudes = list(self.measured)
         for value in graph.values:
             if value.kind == "constant":
                 self.records[value.index] = self.argument(value.constant, value)
 
-    def argument(self, x: Any, value: Value) -> Record | None:
+    def argument(self, x: Argument, value: Value) -> Record | None:
         """The record of an input or constant, whose magnitude is noted as measured."""
         if x is None or self.kind(value.aval.dtype)[0] not in "fciub":  # random keys
             return self.finished(None, value)
@@ -209,7 +212,7 @@ def _within(r: Record, m: Magnitude) -> Record:
     return Record(*plus, *minus, r.zero, r.grid, r.cancelled and not m.exact)
 
 
-def _record_of(x: Any) -> tuple[Magnitude, Record]:
+def _record_of(x: AnyArray) -> tuple[Magnitude, Record]:
     """The magnitude and the record of numbers."""
     if isinstance(x, (bool, int, float)) or getattr(x, "ndim", 1) == 0:
         return _record_of_number(x)
@@ -227,7 +230,7 @@ def _record_of(x: Any) -> tuple[Magnitude, Record]:
     return m, Record(*(sizes if plus else none), *(sizes if minus else none), zero)
 
 
-def _record_of_number(x: Any) -> tuple[Magnitude, Record]:
+def _record_of_number(x: AnyArray) -> tuple[Magnitude, Record]:
     if getattr(getattr(x, "dtype", None), "kind", "f") == "c":
         m = measure(x)
         return m, NOTHING if m.is_zero else span(m.low, m.high)

@@ -18,11 +18,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._forms import is_float
 from ..numbers._wide import Wide, magnitude_of, normalised
+from ._evaluation import Numbers
+
+if TYPE_CHECKING:
+    from ._evaluate import Run
 
 # The share of what is left of the budget that a loop may take, outermost and inside of another.
 _SHARE, _INNER_SHARE = 0.9, 0.1
@@ -34,17 +38,17 @@ _FURTHER = 4
 # alarm: 50 ms, and as much for every assignment that is tried.
 _SOON = 5_000
 
-Step = Callable[[list[Any], int], "list[Any] | None"]
+Step = Callable[[Numbers, int], Numbers | None]
 
 
 def run_loop(
-    run: Any,
+    run: Run,
     node: Node,
-    carry: list[Any],
+    carry: Numbers,
     step: Step,
     length: int | None,
     stopped: Callable[[], bool] = lambda: False,
-) -> list[Any] | None:
+) -> Numbers | None:
     """The carry after a loop, or None if it cannot be said.
 
     **Arguments:** `step`: makes a carry of a carry; `length`: the number of steps, None if only
@@ -126,11 +130,11 @@ def _values(graphs: Sequence[ScaleGraph]) -> Iterator[Value]:
             yield from _values(node.graphs)
 
 
-def _snapshot(m: Magnitudes, graphs: Sequence[ScaleGraph], carry: list[Any]) -> _Snapshot:
+def _snapshot(m: Magnitudes, graphs: Sequence[ScaleGraph], carry: Numbers) -> _Snapshot:
     return _Snapshot([m[v.index] for v in _values(graphs)], _measures(carry))
 
 
-def _measures(carry: list[Any]) -> list[Magnitude | None]:
+def _measures(carry: Numbers) -> list[Magnitude | None]:
     return [magnitude_of(x) if x is not None and is_float(x) else None for x in carry]
 
 
@@ -182,9 +186,7 @@ def _continue_values(
     return True
 
 
-def _continue_carry(
-    carry: list[Any], early: list[_Snapshot], steps: int, end: int
-) -> list[Any] | None:
+def _continue_carry(carry: Numbers, early: list[_Snapshot], steps: int, end: int) -> Numbers | None:
     """The carry moved to its magnitude at the end."""
     moved = []
     for x, one, two, three in zip(carry, *(s.carry for s in early), _measures(carry), strict=True):

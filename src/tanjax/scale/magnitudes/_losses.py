@@ -29,23 +29,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tanjax._dtype_range import limits
+from tanjax._typing import DType
 
 from ..graph._graph import ScaleGraph
 from ..laws._forms import is_float
 from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
 from ..numbers._stored import clamp_to
-from ..numbers._wide import Wide, is_number, magnitude_of
-from ._evaluate import rounded
+from ..numbers._wide import Numbers, Wide, is_number, magnitude_of
+from ._evaluate import Evaluation, rounded
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
 _FAR_OFF = 0.5  # relative error from which on a number of a sampled loop is wrong
+
+Mask: TypeAlias = Numbers  # which entries
 
 
 class Loss(NamedTuple):
@@ -62,8 +65,8 @@ class Loss(NamedTuple):
 
 def losses(
     graph: ScaleGraph,
-    reference: Any,
-    simulated: Any,
+    reference: Evaluation,
+    simulated: Evaluation,
     *,
     free: Sequence[bool] | None = None,
 ) -> list[Loss]:
@@ -85,11 +88,11 @@ def losses(
 def lost_errors(
     graph: ScaleGraph,
     reference: Any,
-    simulated: Any,
+    simulated: Evaluation,
     *,
     free: Sequence[bool] | None = None,
     strict: bool = False,
-) -> list[np.ndarray[Any, Any] | None]:
+) -> list[Numbers | None]:
     """Per output, the relative errors of the entries that are lost, and 0 elsewhere.
 
     **Arguments:** `free`: as for `losses`; `strict`: what the exponent at which an output leaves
@@ -97,7 +100,7 @@ def lost_errors(
     **Returns:** arrays of the outputs' shapes, None where nothing is known. A complex entry is lost
     if a part of it is.
     """
-    errors: list[Any] = []
+    errors: list[Numbers | None] = []
     compared = _compare(graph, reference, simulated, free, strict)
     for x, found in zip(reference.outputs, compared, strict=True):
         if found is None:
@@ -113,14 +116,14 @@ def lost_errors(
 class _Compared(NamedTuple):
     """Of one output, flat and with complex numbers as two: which are lost, and relative errors."""
 
-    lost: Any
-    error: Any
+    lost: Mask
+    error: Numbers
 
 
 def _compare(
     graph: ScaleGraph,
-    reference: Any,
-    simulated: Any,
+    reference: Evaluation,
+    simulated: Evaluation,
     free: Sequence[bool] | None,
     strict: bool = False,
 ) -> list[_Compared | None]:
@@ -139,9 +142,9 @@ def _compare(
 def _compare_output(
     graph: ScaleGraph,
     i: int,
-    reference: Any,
-    simulated: Any,
-    rounded: Any,
+    reference: Evaluation,
+    simulated: Evaluation,
+    rounded: Evaluation | None,
     free: Sequence[bool] | None,
     strict: bool,
 ) -> _Compared | None:
@@ -169,12 +172,12 @@ def _compare_output(
     return _Compared(lost, error)
 
 
-def _is_far_off(x: Wide, error: Any) -> Any:
+def _is_far_off(x: Wide, error: Numbers) -> Mask:
     """Which entries are zero, not finite or far off, in the order in which they are compared."""
     return ~is_number(_flat(x).array) | (error > _FAR_OFF) if is_float(x) else np.zeros(1, bool)
 
 
-def _own_exponent(x: Wide, dtype: Any) -> int:
+def _own_exponent(x: Wide, dtype: DType) -> int:
     """The least exponent at which the largest entry is stored: it leaves most room for others."""
     largest = magnitude_of(x).high
     if x.array.dtype.kind not in "fc" or math.isinf(largest):
@@ -183,8 +186,8 @@ def _own_exponent(x: Wide, dtype: Any) -> int:
 
 
 def _lost(
-    true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any, exponent: int
-) -> tuple[Any, Any]:
+    true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: DType, exponent: int
+) -> tuple[Mask, Numbers]:
     """Which entries are lost, and all relative errors.
 
     **Arguments:** `held`: what the type of the output makes of the true numbers; `exponent`: at
@@ -215,7 +218,7 @@ def _lost(
     return lost, error
 
 
-def together(*xs: Wide) -> list[Any]:
+def together(*xs: Wide) -> list[Numbers]:
     """Real numbers of several arrays as float64, those of one place at one exponent."""
     flat = [_flat(x) for x in xs]
     power = flat[0].exponent

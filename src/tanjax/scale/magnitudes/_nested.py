@@ -13,39 +13,44 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tanjax import _compat
+from tanjax._jaxpr_types import Aval
 
 from ..graph._graph import CALLS, Node, callee_uses
 from ..numbers._spread import choose, is_spread, parts_of
 from ..numbers._wide import Apart, Wide, align, wide
 from . import _loops
+from ._evaluation import Numbers
 
-Runner = Callable[[Any, Node, list[Any]], list[Any]]
+if TYPE_CHECKING:
+    from ._evaluate import Run
+
+Runner = Callable[["Run", Node, Numbers], Numbers]
 
 
-def _call(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    return run.body(node.graphs[0], xs)  # type: ignore[no-any-return]
+def _call(run: Run, node: Node, xs: Numbers) -> Numbers:
+    return run.body(node.graphs[0], xs)
 
 
-def _cond(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+def _cond(run: Run, node: Node, xs: Numbers) -> Numbers:
     if xs[0] is None:
         return [None] * len(node.outputs)
     taken = min(max(int(xs[0].array), 0), len(node.graphs) - 1)
     return run.body(node.graphs[taken], xs[1:])
 
 
-def _scan(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+def _scan(run: Run, node: Node, xs: Numbers) -> Numbers:
     _, fixed, carry, rows = _compat.Loop.of(node.params).cut(xs)
     carries = len(carry)
     length = node.params["length"]
     order = range(length - 1, -1, -1) if node.params["reverse"] else range(length)
-    stacked: list[list[Any]] = []
+    stacked: list[Numbers] = []
 
-    def step(carry: list[Any], i: int) -> list[Any] | None:
+    def step(carry: Numbers, i: int) -> Numbers | None:
         row = [None if x is None else _row(x, order[i]) for x in rows]
         out = run.body(node.graphs[0], [*fixed, *carry, *row])
         if out and all(x is None for x in out):
@@ -70,7 +75,7 @@ def _row(x: Wide, i: int) -> Wide:
     return Wide(x.array[i], x.exponent[i] if is_spread(x) else x.exponent)
 
 
-def _stack(column: Sequence[Any], aval: Any) -> Wide | None:
+def _stack(column: Sequence[Any], aval: Aval) -> Wide | None:
     if not column:
         return wide(np.zeros(aval.shape, aval.dtype))
     if any(x is None for x in column):
@@ -83,12 +88,12 @@ def _stack(column: Sequence[Any], aval: Any) -> Wide | None:
         return Wide(np.stack([f for f, _ in pairs]), np.stack([p for _, p in pairs]))
 
 
-def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
     tested, fixed, carry, _ = _compat.Loop.of(node.params).cut(xs)
     test, body = node.graphs
     stopped = False
 
-    def step(carry: list[Any], i: int) -> list[Any] | None:
+    def step(carry: Numbers, i: int) -> Numbers | None:
         nonlocal stopped
         (more,) = run.body(test, [*tested, *carry])
         if more is None:
@@ -105,12 +110,12 @@ def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     return [None] * len(node.outputs) if done is None else done
 
 
-def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+def _linear_solve(run: Run, node: Node, xs: Numbers) -> Numbers:
     """`custom_linear_solve` gives what its `solve` function returns."""
-    return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
+    return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])
 
 
-def _where(mask: Any, new: Wide | None, old: Wide | None) -> Wide | None:
+def _where(mask: np.ndarray, new: Wide | None, old: Wide | None) -> Wide | None:
     """The entries of one of two arrays, by a mask over their leading axes."""
     if new is None or old is None:
         return None

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,10 @@ import numpy as np
 from jax import lax
 
 from tanjax._dtype_range import limits, normal_range
+from tanjax._typing import Shape
 
 from ..graph._graph import Exponents, Magnitude, Node, ScaleGraph
-from ._replay import NESTED, run_watched
+from ._replay import NESTED, Array, Arrays, run_watched
 from ._rewrites import guarded
 
 # Nothing is computed: what comes out is what went in.
@@ -56,8 +57,11 @@ _FAR = 0.125  # what a cancellation makes of rounding may be more: it raises a f
 _ELEMENTWISE = (_FINITE | _LIKE_FIRST | _SUMS | _SMALL | {"mul"}) - _REDUCTIONS
 _KNOWN = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS | _FACTORED | {"triangular_solve"}
 
+# Whether a number may have left its range, and the results.
+Told: TypeAlias = tuple[jax.Array, Arrays]
 
-def flagged(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], Any] | None:
+
+def flagged(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Array]], Told] | None:
     """The program of `replay`, and whether a number may have left its range; None if unknown."""
     if e.saturated or not all(map(_is_known, graph.walk())):
         return None
@@ -67,7 +71,7 @@ def flagged(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], Any] |
         for v in graph.values
     )
 
-    def run(arguments: Sequence[Any]) -> tuple[jax.Array, list[Any]]:
+    def run(arguments: Sequence[Array]) -> Told:
         watch = _Watch(infinite)
         for value, x in zip(graph.inputs, arguments, strict=True):
             if value.is_floating:
@@ -78,7 +82,7 @@ def flagged(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], Any] |
     return run
 
 
-def differ(results: Sequence[Any], hidden: Sequence[Any]) -> jax.Array:
+def differ(results: Sequence[jax.Array], hidden: Sequence[jax.Array]) -> jax.Array:
     """Whether results differ from those of a run that is hidden from XLA, by more than rounding.
 
     XLA makes `x / (y * z)` of `x / y / z`, which is zero or infinite where no number of the hidden
@@ -90,7 +94,7 @@ def differ(results: Sequence[Any], hidden: Sequence[Any]) -> jax.Array:
     return functools.reduce(lax.bitwise_or, found, jnp.array(False))
 
 
-def _differs(x: Any, y: Any) -> Any:
+def _differs(x: jax.Array, y: jax.Array) -> jax.Array:
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         return x != y
     return (x != y) & ~(jnp.abs(x - y) <= _FAR * jnp.abs(y)) & ((x == x) | (y == y))
@@ -129,20 +133,20 @@ class _Watch:
 
     def __init__(self, infinite: bool) -> None:
         self._infinite = infinite
-        self._bad: dict[tuple[int, ...], Any] = {}
+        self._bad: dict[Shape, jax.Array] = {}
 
-    def note(self, bad: Any) -> None:
+    def note(self, bad: jax.Array) -> None:
         before = self._bad.get(bad.shape)
         self._bad[bad.shape] = bad if before is None else before | bad
 
     def raised(self) -> jax.Array:
         return functools.reduce(lax.bitwise_or, map(jnp.any, self._bad.values()), jnp.array(False))
 
-    def converted(self, before: Any, after: Any) -> None:
+    def converted(self, before: jax.Array, after: jax.Array) -> None:
         """A number was multiplied by a power of two."""
         self.note(_is_lost(after) | (_is_tiny(after) & (before != 0)))
 
-    def computed(self, node: Node, operands: Sequence[Any], results: Sequence[Any]) -> None:
+    def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
         """An equation was run."""
         if node.graphs or node.primitive in _MOVED:
             return
@@ -156,7 +160,7 @@ class _Watch:
                     self.note(bad)
 
 
-def _too_small(name: str, operands: Sequence[Any], x: Any) -> Iterator[Any]:
+def _too_small(name: str, operands: Arrays, x: jax.Array) -> Iterator[Array]:
     """Where a result has lost digits, or is zero and should not be."""
     room = limits(x.dtype)
     coarse = 0.0 if room.step and name in _SUMS else room.normal * 2.0 ** (room.bits + 1)
@@ -183,7 +187,7 @@ def _too_small(name: str, operands: Sequence[Any], x: Any) -> Iterator[Any]:
         yield _is_tiny(x) & (operands[0] != 0)
 
 
-def _is_flushed(x: Any) -> Any:
+def _is_flushed(x: jax.Array) -> jax.Array:
     """Which arguments are subnormal, by their bits: XLA takes them for zeros."""
     if limits(x.dtype).step:
         return jnp.array(False)
@@ -193,9 +197,9 @@ def _is_flushed(x: Any) -> Any:
     return (size > 0) & (size < normal)
 
 
-def _is_lost(x: Any) -> Any:
+def _is_lost(x: jax.Array) -> jax.Array:
     return ~(jnp.abs(x) <= limits(x.dtype).largest)
 
 
-def _is_tiny(x: Any) -> Any:
+def _is_tiny(x: jax.Array) -> jax.Array:
     return jnp.abs(x) < limits(x.dtype).normal

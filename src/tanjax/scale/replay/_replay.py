@@ -15,7 +15,7 @@ readers would not need that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from jax import lax
 
 from tanjax import _compat
 from tanjax._dtype_range import limits
+from tanjax._jaxpr_types import Aval
+from tanjax._typing import AnyArray, DType
 
 from ..graph._graph import Exponents, Node, ScaleGraph, Use, Value, callee_uses
 from ..laws._law import LAWS
@@ -32,8 +34,22 @@ from ..magnitudes._evaluate import TAILS
 from ..magnitudes._parts import plain_parts
 from ._rewrites import apart, opaque
 
+# Stored numbers while a program is run: arrays, random keys, constants as they were traced.
+Array: TypeAlias = AnyArray
+Arrays: TypeAlias = list[Array]
+Columns: TypeAlias = tuple[Array, ...]  # the carry of a loop, or its rows
+Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval, what is stored
 
-def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], list[Any]]:
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Who is told of every conversion and equation (`_flags.py`)."""
+
+    def converted(self, before: jax.Array, after: jax.Array) -> None: ...
+    def computed(self, node: Node, operands: Arrays, results: Arrays) -> None: ...
+
+
+def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Array]], Arrays]:
     """The program of a graph: from inputs to outputs, stored at these exponents."""
     return lambda arguments: _run(graph, arguments, e)
 
@@ -57,15 +73,15 @@ class _Environment:
 
     __slots__ = ("arrays", "exponents", "numbers", "watch")
 
-    def __init__(self, exponents: Exponents, watch: Any = None) -> None:
+    def __init__(self, exponents: Exponents, watch: Watcher | None = None) -> None:
         self.exponents, self.watch = exponents, watch
-        self.arrays: dict[tuple[int, int], Any] = {}
-        self.numbers: dict[Any, Any] = {}  # constants behind their barriers
+        self.arrays: dict[tuple[int, int], Array] = {}
+        self.numbers: dict[Number, jax.Array] = {}  # constants behind their barriers
 
-    def write(self, value: Value, array: Any) -> None:
+    def write(self, value: Value, array: Array) -> None:
         self.arrays[value.index, self.exponents.of(value)] = array
 
-    def read(self, use: Use) -> Any:
+    def read(self, use: Use) -> Array:
         value, wanted = use.value, self.exponents.of(use)
         if value.kind == "constant":
             return folded(value, wanted) if _is_power(use) else self.constant(value, wanted)
@@ -77,10 +93,10 @@ class _Environment:
                 self.watch.converted(self.arrays[value.index, has], self.arrays[key])
         return self.arrays[key]
 
-    def as_it_is(self, use: Use) -> Any:
+    def as_it_is(self, use: Use) -> Array:
         return use.value.constant if use.value.kind == "constant" else self.read(use)
 
-    def constant(self, value: Value, exponent: int) -> Any:
+    def constant(self, value: Value, exponent: int) -> Array:
         """A constant that XLA does not join with others: `1e-30·(1e-20·x)` became 0.
 
         Equal numbers share a barrier, which takes 40 us to trace and compile.
@@ -105,7 +121,7 @@ class _Environment:
         five made a call of 4 us a tenth longer, one array of all makes it 2 % longer. Safe because
         a slice of what is hidden is hidden (`hidden`).
         """
-        found: dict[Any, dict[Any, None]] = {}
+        found: dict[DType, dict[Number, None]] = {}
         for use in uses:
             value = use.value
             if value.kind == "constant" and value.is_floating and value.size == 1:
@@ -120,7 +136,7 @@ class _Environment:
                 self.numbers |= {key: lax.reshape(part, key[0].shape) for key, part in pairs}
 
 
-def _hidden_number(value: Value, exponent: int) -> Any:
+def _hidden_number(value: Value, exponent: int) -> Number | None:
     """Of a constant the aval, and the number at an exponent; None of what XLA may know: 0, 1."""
     number = np.asarray(folded(value, exponent)).item()
     return None if abs(number) in (0.0, 1.0) else (value.aval, number)
@@ -135,7 +151,7 @@ def _is_power(use: Use) -> bool:
     return use.node is not None and use.node.primitive == "pow" and use.position == 1
 
 
-def folded(value: Value, exponent: int) -> Any:
+def folded(value: Value, exponent: int) -> Array:
     """A constant as stored at an exponent."""
     if not value.is_floating or not (exponent or value.restored):
         return value.constant
@@ -150,12 +166,16 @@ def folded(value: Value, exponent: int) -> Any:
         return number.astype(dtype)
 
 
-def run_watched(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents, watch: Any) -> list[Any]:
+def run_watched(
+    graph: ScaleGraph, arguments: Sequence[Array], e: Exponents, watch: Watcher
+) -> Arrays:
     """The same, here and now: `watch` is told of every conversion and equation (`_flags.py`)."""
     return _run(graph, arguments, e, watch)
 
 
-def _run(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents, watch: Any = None) -> list[Any]:
+def _run(
+    graph: ScaleGraph, arguments: Sequence[Array], e: Exponents, watch: Watcher | None = None
+) -> Arrays:
     env = _Environment(e, watch)
     for value, array in zip(graph.inputs, arguments, strict=True):
         env.write(value, array)
@@ -196,7 +216,7 @@ def _joins(node: Node) -> bool:
     return constant and node.primitive in ("mul", "div")
 
 
-def _results(node: Node, operands: list[Any], e: Exponents, watch: Any) -> list[Any]:
+def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) -> Arrays:
     if node.primitive in NESTED:
         return NESTED[node.primitive](node, operands, e)
     if node.graphs:
@@ -214,7 +234,7 @@ def _results(node: Node, operands: list[Any], e: Exponents, watch: Any) -> list[
     return list(map(opaque, results)) if node.index in e.guarded else results
 
 
-def _tail(x: Any) -> Any:
+def _tail(x: jax.Array) -> jax.Array:
     """The largest number instead of infinity, and 0 of what vanishes: their product is 0.
 
     Subnormal numbers of float16 are numbers, as in `_stored.py`.
@@ -229,7 +249,7 @@ def _tail(x: Any) -> Any:
 # -- nested graphs ------------------------------------------------------------------------------
 
 
-def _remat(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _remat(node: Node, operands: Arrays, e: Exponents) -> Arrays:
     """Recomputed as before; what may be saved was decided when the gradient was traced."""
     body = lambda *args: _run(node.graphs[0], args, e)
     barrier = node.params.get("prevent_cse", True)
@@ -237,11 +257,11 @@ def _remat(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     return again(*operands)  # type: ignore[no-any-return]
 
 
-def _scan(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _scan(node: Node, operands: Arrays, e: Exponents) -> Arrays:
     params, loop = node.params, _compat.Loop.of(node.params)
     _, fixed, start, rows = loop.cut(operands)
 
-    def step(carry: Any, xs: Any) -> tuple[Any, Any]:
+    def step(carry: Columns, xs: Columns) -> tuple[Columns, Columns]:
         out = _run(node.graphs[0], [*fixed, *carry, *xs], e)
         return tuple(out[: loop.carries]), tuple(out[loop.carries :])
 
@@ -256,7 +276,7 @@ def _scan(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     return [*carry, *ys]
 
 
-def _while(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _while(node: Node, operands: Arrays, e: Exponents) -> Arrays:
     test, body = node.graphs
     of_test, of_body, start, _ = _compat.Loop.of(node.params).cut(operands)
     out = lax.while_loop(
@@ -267,13 +287,13 @@ def _while(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     return list(out)
 
 
-def _cond(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _cond(node: Node, operands: Arrays, e: Exponents) -> Arrays:
     branches = [lambda *args, b=branch: _run(b, args, e) for branch in node.graphs]
     index, *others = operands
     return list(lax.switch(index.astype(np.int32), branches, *others))
 
 
-def _shard_map(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _shard_map(node: Node, operands: Arrays, e: Exponents) -> Arrays:
     params = node.params
     mapped = jax.shard_map(
         lambda *args: tuple(_run(node.graphs[0], args, e)),

@@ -13,12 +13,14 @@ nodes.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from tanjax._dtype_range import limits, normal_range
+from tanjax._typing import AnyArray
 
 from ..graph._graph import (
     Exponents,
@@ -33,7 +35,7 @@ from ..graph._graph import (
 from ..numbers._range import is_reciprocal
 
 
-def apart(x: Any, divisor: Any) -> list[Any]:
+def apart(x: AnyArray, divisor: AnyArray) -> list[jax.Array]:
     """The operands of `x / divisor` with a constant divisor: XLA divides, as correctly rounded.
 
     The barrier is around an array, because of a number that is broadcast XLA takes the reciprocal,
@@ -42,7 +44,7 @@ def apart(x: Any, divisor: Any) -> list[Any]:
     return list(lax.optimization_barrier(tuple(jnp.broadcast_arrays(x, divisor))))
 
 
-def opaque(x: Any) -> Any:
+def opaque(x: jax.Array) -> jax.Array:
     """`x`, of which XLA does not know how it was computed."""
     return lax.optimization_barrier(x)
 

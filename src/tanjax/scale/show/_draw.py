@@ -27,6 +27,7 @@ from ._rows import Facts, Row, power_in_tens, ranks_of, rows_to_show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
 # Colours of Okabe and Ito, which can be told apart by everybody.
 COLOURS = {"": "#56B4E9", "overflow": "#D55E00", "underflow": "#E69F00"}
@@ -277,7 +278,7 @@ def _middle(bar: Bar) -> float:
     return (max(bar.low, -_FAR) + min(bar.high, _FAR)) / 2
 
 
-def _patch(colour: str, label: str) -> Any:
+def _patch(colour: str, label: str) -> Patch:
     from matplotlib.patches import Patch
 
     return Patch(color=colour, label=label, lw=0)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from tanjax._typing import AnyArray
 
 from .._plan import TIME_LIMIT, Plan, plan
 from ..assign._problem import recorded
-from ..graph._graph import ScaleGraph, build
+from ..graph._graph import Jaxpr, ScaleGraph, build
+from ..numbers._hosts import Argument
 from ._exponents import NamedExponents, exponents_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ._rows import Facts
 
 
 class Source(NamedTuple):
     """What a scale graph is made of: a program, its numbers, and the names people give them."""
 
     name: str
-    closed: Any
-    arguments: tuple[Any, ...]
+    closed: Jaxpr
+    arguments: tuple[Argument, ...]
     free_outputs: tuple[bool, ...]
-    restored: dict[int, Any]
+    restored: dict[int, AnyArray]
     notes: tuple[str, ...]
     argument_names: tuple[str, ...]
     output_names: tuple[str, ...]
@@ -90,7 +98,7 @@ class GraphView:
 
         return to_dot(self.graph, self._facts())
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """The magnitudes of all values against the range of their dtype: a Matplotlib `Axes`."""
         from ._draw import plot
 
@@ -115,7 +123,7 @@ class GraphView:
         count = len(self._traced.closed.eqns)
         return f"<scale graph of {self._traced.name}: {count} equations, {state}>"
 
-    def _facts(self) -> Any:
+    def _facts(self) -> Facts:
         from ._rows import Facts
 
         plan, t = self.plan, self._traced
