@@ -8,7 +8,7 @@ JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
 CASES ?= --tanjax-check tanjax_rules --tanjax-check tanjax
-CORE ?= tests/library/test_layering.py tests/library/test_derivatives_of_loops.py tests/registry tests/transforms tests/scale tests/capture tests/mutation tests/arrays/test_maps.py tests/arrays/maps tests/dispatch/lift tests/dispatch/together/test_conformance.py
+CORE ?= tests/library/test_layering.py tests/library/test_derivatives_of_loops.py tests/registry tests/transforms tests/scale tests/capture tests/mutation tests/arrays/test_maps.py tests/dispatch/lift tests/dispatch/together/test_conformance.py
 FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
 BIN := $(VENV)/bin

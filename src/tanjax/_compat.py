@@ -28,7 +28,7 @@ from jax.extend import source_info_util
 from jax.extend.core import get_opaque_trace_state as get_opaque_trace_state, unmapped_aval
 
 from ._errors import LoweringWarning
-from ._jaxpr_types import Equation, Params, Primitive
+from ._jaxpr_types import JaxEquation, Params, Primitive
 from ._jaxprs import Avals, Dims, Operator, Readable, Tangents, Values
 from ._typing import AnyArray
 
@@ -96,7 +96,7 @@ def linear_call(linear: LinearMap, residuals: Values, operands: Values, out_aval
     return _linear_primitive().bind(*residuals, *operands, **params)
 
 
-def linear_jaxpr(eqn: Equation) -> Readable:
+def linear_jaxpr(eqn: JaxEquation) -> Readable:
     """The map of a linear equation, traced to a jaxpr of its residuals and operands."""
     linear = eqn.params["linear"]
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
@@ -105,7 +105,7 @@ def linear_jaxpr(eqn: Equation) -> Readable:
     return linear.traced[key]
 
 
-def bind(eqn: Equation, operands: Values) -> list[AnyArray]:
+def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
     """Run one equation of a jaxpr on operands: a list of its results."""
     primitive = eqn.primitive
     found = primitive.get_bind_params(eqn.params)
@@ -293,7 +293,7 @@ def _self_test() -> None:
 _NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
 
 
-def source_of(eqn: Equation) -> str:
+def source_of(eqn: JaxEquation) -> str:
     """The line of the user's program that an equation comes from, as `file:line (function)`.
 
     Empty where there is none: the equation is JAX's or ours.
@@ -333,7 +333,7 @@ class Loop(NamedTuple):
         return x[:tested], x[tested:fixed], x[fixed:carry], x[carry:]
 
 
-def higher_primitive(eqn: Equation) -> Any:
+def higher_primitive(eqn: JaxEquation) -> Any:
     """What a `call_hi_primitive` equation runs; `None` for every other equation.
 
     JAX 0.12 made `ldexp`, `frexp` and `searchsorted` primitives that are defined by a function.
@@ -341,7 +341,7 @@ def higher_primitive(eqn: Equation) -> Any:
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
 
-def jax_function_of(eqn: Equation, key: str = "jaxpr") -> str | None:
+def jax_function_of(eqn: JaxEquation, key: str = "jaxpr") -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
     info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
@@ -368,12 +368,12 @@ capturing = jax.make_user_context(False)
 # -- equations that carry marks ---------------------------------------------------------------
 
 
-def call_name(eqn: Equation) -> str | None:
+def call_name(eqn: JaxEquation) -> str | None:
     """The name of the function that a call equation runs, the very object; `None` of others."""
     return eqn.params.get("name") if eqn.primitive.name in ("jit", "pjit") else None
 
 
-def is_trace_of(eqn: Equation, jaxpr: Readable | None) -> bool:
+def is_trace_of(eqn: JaxEquation, jaxpr: Readable | None) -> bool:
     """Whether a call equation runs a function as it was traced, and nothing derived from it.
 
     By identity; or, where JAX traced the function again in another context, by the avals and by the
@@ -389,12 +389,12 @@ def is_trace_of(eqn: Equation, jaxpr: Readable | None) -> bool:
     return jaxpr is not None and avals(mine) == avals(jaxpr)
 
 
-def bind_again(eqn: Equation, operands: Values) -> list[AnyArray]:
+def bind_again(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
     """`bind` under the settings under which an equation was traced: compute type and mesh."""
     with eqn.ctx.manager:
         return bind(eqn, operands)
 
 
-def placed(eqn: Equation | None) -> AbstractContextManager[None]:
+def placed(eqn: JaxEquation | None) -> AbstractContextManager[None]:
     """A context: what is traced in it comes from the line of the user's program of `eqn`."""
     return source_info_util.user_context(None if eqn is None else eqn.source_info.traceback)

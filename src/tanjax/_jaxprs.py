@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import jax
 
-from ._jaxpr_types import Aval, Equation, OpenJaxpr, Variable
+from ._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from ._typing import AnyArray
 
 # JAX's own, which asks for one class of jaxprs, of whatever looks like one.
@@ -32,7 +32,7 @@ class Steps(Protocol):
     """A program of either kind, open or closed over its constants."""
 
     @property
-    def eqns(self) -> Sequence[Equation]: ...
+    def eqns(self) -> Sequence[JaxEquation]: ...
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class Readable(Protocol):
 
 
 @runtime_checkable
-class Literal(Variable, Protocol):
+class Literal(JaxVariable, Protocol):
     """An operand that is a number written into the program."""
 
     @property
@@ -79,8 +79,8 @@ def convert_closure(
 
 
 def needed_equations(
-    jaxpr: OpenJaxpr, stays: Callable[[Equation], bool] = lambda eqn: False
-) -> list[Equation]:
+    jaxpr: OpenJaxpr, stays: Callable[[JaxEquation], bool] = lambda eqn: False
+) -> list[JaxEquation]:
     """The equations on which the results or effects of a jaxpr depend, in order.
 
     And, with what these depend on, those of which `stays` holds.
@@ -89,8 +89,8 @@ def needed_equations(
 
 
 def _needed(
-    jaxpr: OpenJaxpr, stays: Callable[[Equation], bool] = lambda eqn: False
-) -> tuple[set[Variable], list[Equation]]:
+    jaxpr: OpenJaxpr, stays: Callable[[JaxEquation], bool] = lambda eqn: False
+) -> tuple[set[JaxVariable], list[JaxEquation]]:
     """The variables and equations on which outputs or effects depend."""
     is_var = lambda v: not is_literal(v)
     needed = {v for v in jaxpr.outvars if is_var(v)}
@@ -121,7 +121,7 @@ def is_literal(v: object) -> TypeGuard[Literal]:
     return hasattr(v, "val")
 
 
-def inner_jaxprs(eqn: Equation) -> Iterator[tuple[str, Any]]:
+def inner_jaxprs(eqn: JaxEquation) -> Iterator[tuple[str, Any]]:
     """The jaxprs among the parameters of an equation, with the names of the parameters."""
     for name, value in eqn.params.items():
         if hasattr(value, "eqns"):

@@ -29,7 +29,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from . import _compat
-from ._jaxpr_types import Equation
+from ._jaxpr_types import JaxEquation
 from ._jaxprs import Readable
 from ._typing import AnyArray, Function
 
@@ -235,7 +235,7 @@ def helper(
     return call  # type: ignore[return-value]
 
 
-def mark_of(eqn: Equation) -> Mark | None:
+def mark_of(eqn: JaxEquation) -> Mark | None:
     """The mark of an equation, if it is the call that was marked and nothing derived from it."""
     name = _compat.call_name(eqn)
     if type(name) is not Label:
@@ -243,7 +243,7 @@ def mark_of(eqn: Equation) -> Mark | None:
     return name.mark if _compat.is_trace_of(eqn, name.mark.jaxpr) else None
 
 
-def name_of(eqn: Equation) -> str | None:
+def name_of(eqn: JaxEquation) -> str | None:
     """What a derived equation was derived from; `None` of others."""
     name = _compat.call_name(eqn)
     return str(name) if type(name) is Label else None

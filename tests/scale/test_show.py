@@ -162,9 +162,9 @@ def test_table_says_everything():
     assert re.search(r"m +input +float32\[\] +6e\+24", line_of(text, "m"))
     assert re.search(r"┌ +jit force", text)
     assert re.search(r"   b +argument +float32\[\] +1e\+11 … 2e\+11", line_of(text, "b"))
-    c = r"c +mul 6.67e-11 a +float32\[\] +test_pictures.py:\d+ \(force\) +4e\+14 +×2\^24 in e$"
+    c = r"c +mul 6.67e-11 a +float32\[\] +test_show.py:\d+ \(force\) +4e\+14 +×2\^24 in e$"
     assert re.search(c, line_of(text, "c"))
-    e = r"e +mul c a +float32\[\] +test_pictures.py:\d+ \(force\) +2.4e\+39 +2\^128 +×2\^128 in g"
+    e = r"e +mul c a +float32\[\] +test_show.py:\d+ \(force\) +2.4e\+39 +2\^128 +×2\^128 in g"
     assert re.search(e, line_of(text, "e"))
     assert line_of(text, "e").endswith(" overflow")
     assert line_of(text, "f").endswith(" underflow")
@@ -635,7 +635,7 @@ def test_view_of_a_planned_function():
     text = view.report()
     assert text == str(view)
     (lost,) = (line for line in text.splitlines()[4:] if line.endswith(" overflow"))
-    assert re.search(r"mul \w+ n +float32\[\] +test_pictures.py:\d+ .* 7.9e\+44 +2\^\d+", lost)
+    assert re.search(r"mul \w+ n +float32\[\] +test_show.py:\d+ .* 7.9e\+44 +2\^\d+", lost)
     assert "plain JAX loses 1 of 7 values" in view.plot().get_title(loc="left")
     parse_dot(view.to_dot())
     assert Page(view.to_html()).tags.count("tr") == 1 + len(rows_to_show(view.graph, Facts("f")))

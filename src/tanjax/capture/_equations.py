@@ -9,7 +9,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Aval, Equation as JaxEquation
+from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import Function
 from tanjax.arrays import stored_of
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._typing import AnyArray
 
 State: TypeAlias = Sequence[AnyArray]  # per value that is carried
@@ -31,7 +31,7 @@ class States:
         step: Step,
         goes_on: Callable[[State], Array],
         start: State,
-        eqn: Equation,
+        eqn: JaxEquation,
         places: Sequence[int],
         tested: Sequence[AnyArray],
     ) -> None:
@@ -85,7 +85,7 @@ class States:
             return None
         if list(test.outvars) != list(test.eqns[0].outvars):
             return None
-        values: dict[Variable, tuple[AnyArray, int | None]] = {
+        values: dict[JaxVariable, tuple[AnyArray, int | None]] = {
             v: (x, 0) for v, x in zip(test.invars, tested, strict=False)
         }
         carried = {place: i for i, place in enumerate(places)}

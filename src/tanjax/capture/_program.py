@@ -28,7 +28,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, message
-from tanjax._jaxpr_types import Aval, Equation as JaxEquation, OpenJaxpr, Variable as JaxVariable
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._marks import MOVING, Static
 from tanjax._typing import AnyArray
 from tanjax.arrays import is_quantity

@@ -22,14 +22,14 @@ from typing import TypeAlias
 import jax
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Equation, Variable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable
 from tanjax._marks import Mark, mark_of
 from tanjax._typing import AnyArray
 from tanjax.registry import Operation
 
 Run: TypeAlias = Callable[..., Sequence[AnyArray]]  # of the operands of an equation
 Step = tuple[Run, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-Mode = Callable[[Equation, Mark | None], Run]  # of an equation and its mark: what runs it
+Mode = Callable[[JaxEquation, Mark | None], Run]  # of an equation and its mark: what runs it
 
 _PARTS = ("higher_order", "pullback", "class", "helper", "densify")
 
@@ -98,11 +98,11 @@ class _Places:
     """Where the values of variables stand in a list, and literals."""
 
     def __init__(self) -> None:
-        self._known: dict[Variable, int] = {}
+        self._known: dict[JaxVariable, int] = {}
         self.literals: list[tuple[int, AnyArray]] = []
         self.count = 0
 
-    def __call__(self, v: Variable) -> int:
+    def __call__(self, v: JaxVariable) -> int:
         if _jaxprs.is_literal(v) or v not in self._known:
             place, self.count = self.count, self.count + 1
             if _jaxprs.is_literal(v):
@@ -112,7 +112,7 @@ class _Places:
         return self._known[v]
 
 
-def _step(eqn: Equation, places: _Places, enters: Callable[[Mark], bool], mode: Mode) -> Step:
+def _step(eqn: JaxEquation, places: _Places, enters: Callable[[Mark], bool], mode: Mode) -> Step:
     mark = mark_of(eqn)
     if mark is not None and enters(mark):
         call: Run = Replay(eqn.params["jaxpr"], enters, mode)
@@ -124,7 +124,7 @@ def _step(eqn: Equation, places: _Places, enters: Callable[[Mark], bool], mode: 
 # -- modes -------------------------------------------------------------------------------------
 
 
-def compiled(eqn: Equation, mark: Mark | None) -> Run:
+def compiled(eqn: JaxEquation, mark: Mark | None) -> Run:
     """Outside of a trace: a call is a compiled function, one for all equations of the mark."""
     if mark is None or not _is_whole(eqn, mark):
         return functools.partial(_bound, eqn)
@@ -135,7 +135,7 @@ def compiled(eqn: Equation, mark: Mark | None) -> Run:
     return mark.compiled
 
 
-def inlined(eqn: Equation, mark: Mark | None) -> Run:
+def inlined(eqn: JaxEquation, mark: Mark | None) -> Run:
     """Under a trace: a call as the operation makes it; `jax.jit` keeps what it derives of it."""
     if mark is None or not _is_whole(eqn, mark):
         keeps = mark is None and inline_calls_dissolve() and _is_unary(eqn)
@@ -148,21 +148,21 @@ def inlined(eqn: Equation, mark: Mark | None) -> Run:
     return mark.inlined
 
 
-def as_it_is(eqn: Equation, mark: Mark | None) -> Run:
+def as_it_is(eqn: JaxEquation, mark: Mark | None) -> Run:
     """While a function is captured: the equation again, from the line that it came from."""
     return functools.partial(_placed, eqn)
 
 
-def _is_whole(eqn: Equation, mark: Mark) -> bool:
+def _is_whole(eqn: JaxEquation, mark: Mark) -> bool:
     """Whether a call is what was marked, the very jaxpr, and does nothing but return."""
     return mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects
 
 
-def _bound(eqn: Equation, *operands: AnyArray) -> Sequence[AnyArray]:
+def _bound(eqn: JaxEquation, *operands: AnyArray) -> Sequence[AnyArray]:
     return _compat.bind_again(eqn, operands)
 
 
-def _placed(eqn: Equation, *operands: AnyArray) -> Sequence[AnyArray]:
+def _placed(eqn: JaxEquation, *operands: AnyArray) -> Sequence[AnyArray]:
     with _compat.placed(eqn):
         return _compat.bind_again(eqn, operands)
 
@@ -174,14 +174,14 @@ def inline_calls_dissolve() -> bool:
     return not any(_compat.call_name(eqn) for eqn in closed.jaxpr.eqns)
 
 
-def _is_unary(eqn: Equation) -> bool:
+def _is_unary(eqn: JaxEquation) -> bool:
     """Whether an equation is a primitive of one number, or of one and literals."""
     if eqn.effects or next(_jaxprs.inner_jaxprs(eqn), None) is not None:
         return False
     return sum(not _jaxprs.is_literal(v) for v in eqn.invars) == 1 == len(eqn.outvars)
 
 
-def _kept(eqn: Equation) -> Run:
+def _kept(eqn: JaxEquation) -> Run:
     """An equation as the inlined call that it was in a function of `jax.numpy`.
 
     JAX keeps how it linearised that. Otherwise the warm trace of a gradient takes 1.5 times as long

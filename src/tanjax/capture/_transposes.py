@@ -28,7 +28,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
 from tanjax._errors import CaptureError, message
-from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._typing import AnyArray
 
 from ._known_states import States
@@ -104,11 +104,11 @@ def _split(
     jaxpr: OpenJaxpr, consts: Sequence[AnyArray], args: Sequence[Value]
 ) -> tuple[list[Value], Pull]:
     """Evaluate what does not depend on the arguments that are `LINEAR`, and transpose the rest."""
-    env: dict[Variable, Value] = {}
+    env: dict[JaxVariable, Value] = {}
     env.update(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
-    tape: list[tuple[Equation, list[Variable], Pull]] = []
+    tape: list[tuple[JaxEquation, list[JaxVariable], Pull]] = []
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if any(v is LINEAR for v in values):
@@ -121,9 +121,9 @@ def _split(
     outs = [read(v) for v in jaxpr.outvars]
 
     def pull_all(cts: Cotangents) -> list[Array | None]:
-        total: dict[Variable, Array] = {}
+        total: dict[JaxVariable, Array] = {}
 
-        def add(variables: Sequence[Variable], cts: Cotangents) -> None:
+        def add(variables: Sequence[JaxVariable], cts: Cotangents) -> None:
             for v, ct in zip(variables, cts, strict=True):
                 if ct is not None:
                     total[v] = total[v] + ct if v in total else ct
@@ -139,7 +139,7 @@ def _split(
     return outs, pull_all
 
 
-def _explained(eqn: Equation, pull: Pull, cts: Cotangents) -> list[Array | None]:
+def _explained(eqn: JaxEquation, pull: Pull, cts: Cotangents) -> list[Array | None]:
     try:
         return pull(cts)
     except Exception as error:
@@ -149,7 +149,7 @@ def _explained(eqn: Equation, pull: Pull, cts: Cotangents) -> list[Array | None]
         raise
 
 
-def _by_jax(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
+def _by_jax(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     """The transpose of one equation as JAX has it."""
     flags = [v is LINEAR for v in values]
     known = _pick(values, flags, False)
@@ -177,7 +177,7 @@ def _depends(jaxpr: OpenJaxpr, flags: Sequence[bool]) -> list[bool]:
     return [of(v) for v in jaxpr.outvars]
 
 
-def _equation_depends(eqn: Equation, given: Sequence[bool]) -> list[bool]:
+def _equation_depends(eqn: JaxEquation, given: Sequence[bool]) -> list[bool]:
     rule = _RULES.get(eqn.primitive.name)
     if rule is _call:
         return _depends(_called(eqn)[0], given)
@@ -208,15 +208,15 @@ def _fixpoint(
 # -- calls and branches ------------------------------------------------------------------------
 
 
-def _called(eqn: Equation) -> tuple[OpenJaxpr, Sequence[AnyArray]]:
+def _called(eqn: JaxEquation) -> tuple[OpenJaxpr, Sequence[AnyArray]]:
     return _open(next(j for _, j in _inner(eqn)))
 
 
-def _call(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
+def _call(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     return _split(*_called(eqn), values)
 
 
-def _cond(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
+def _cond(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     index, *operands = values
     if index is LINEAR:
         raise _not_linear("cond", "which branch it takes", eqn)
@@ -245,7 +245,7 @@ def _cond(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
 _Bars: TypeAlias = tuple[list[Array], list[Array]]
 
 
-def _while(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
+def _while(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     tested, fixed, carry, _ = _compat.Loop.of(eqn.params).cut(values)
     (test, test_consts), (body, consts) = (
         _open(eqn.params[f"{k}_jaxpr"]) for k in ("cond", "body")
@@ -283,7 +283,7 @@ def _while(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     return _marked(flags, states.last), pull
 
 
-def _scan(eqn: Equation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
+def _scan(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
     params = eqn.params
     _, fixed, carry, rows = _compat.Loop.of(params).cut(values)
     body, consts = _open(params["jaxpr"])
@@ -338,7 +338,7 @@ def _moved(bars: Sequence[T], flags: Sequence[bool], carry: Sequence[Value]) -> 
     return [b for b, x in zip(bars, _pick(carry, flags), strict=True) if x is LINEAR]
 
 
-def _not_linear(name: str, what: str, eqn: Equation) -> CaptureError:
+def _not_linear(name: str, what: str, eqn: JaxEquation) -> CaptureError:
     source = _compat.source_of(eqn)
     return CaptureError(
         message(
@@ -351,7 +351,7 @@ def _not_linear(name: str, what: str, eqn: Equation) -> CaptureError:
 
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint",
           "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # fmt: skip
-_RULES: dict[str, Callable[[Equation, Sequence[Value]], tuple[list[Value], Pull]]] = {
+_RULES: dict[str, Callable[[JaxEquation, Sequence[Value]], tuple[list[Value], Pull]]] = {
     **dict.fromkeys(_CALLS, _call),
     "cond": _cond,
     "scan": _scan,

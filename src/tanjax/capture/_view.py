@@ -23,7 +23,7 @@ from jax.tree_util import KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Aval, Equation as JaxEquation, OpenJaxpr, Variable as JaxVariable
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
 from tanjax._typing import AnyArray
 

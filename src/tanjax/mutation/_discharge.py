@@ -38,7 +38,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
 from tanjax._errors import MutationError, message
-from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr
+from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr
 from tanjax._jaxprs import Steps
 from tanjax._typing import Function
 
@@ -55,7 +55,7 @@ from ._uses import (
     uses,
 )
 
-DischargeRule = Callable[[Equation, list[PyTree], bool], list[PyTree]]
+DischargeRule = Callable[[JaxEquation, list[PyTree], bool], list[PyTree]]
 
 
 def discharge(f: Function) -> Function:
@@ -177,7 +177,7 @@ def run(jaxpr: OpenJaxpr, consts: Sequence[PyTree], args: Sequence[PyTree]) -> l
     return [v.val if hasattr(v, "val") else env[v] for v in jaxpr.outvars]
 
 
-def _step(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _step(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     handed = any(type(v) is Cell for v in values)
     name = eqn.primitive.name
     rule = _RULES.get(name)
@@ -188,7 +188,7 @@ def _step(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return _compat.bind(eqn, values)
 
 
-def _refused(eqn: Equation) -> MutationError:
+def _refused(eqn: JaxEquation) -> MutationError:
     return MutationError(
         message(
             f"discharge: `{eqn.primitive.name}` uses a Ref, and cannot be looked into.",
@@ -199,11 +199,11 @@ def _refused(eqn: Equation) -> MutationError:
     )
 
 
-def _new_ref(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _new_ref(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [Cell(_typed(values[0], eqn.invars[0].aval))]
 
 
-def _empty_ref(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _empty_ref(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     aval = eqn.params["ty"]
     return [Cell(jnp.zeros(aval.shape, aval.dtype))]
 
@@ -219,17 +219,17 @@ def _is_weak(x: PyTree) -> bool:
     return getattr(jax.typeof(x), "weak_type", False)
 
 
-def _freeze(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _freeze(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [values[0].value]
 
 
-def _get(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _get(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, *indices = values
     cell.value, out = read(cell.value, path_of(eqn.params["tree"], indices))
     return [out]
 
 
-def _swap(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _swap(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, new, *indices = values
     path, old = path_of(eqn.params["tree"], indices), None
     if wanted:  # few ask for what was there
@@ -238,7 +238,7 @@ def _swap(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [old]
 
 
-def _addupdate(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _addupdate(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, more, *indices = values
     cell.value = accumulate(cell.value, path_of(eqn.params["tree"], indices), more)
     return []
@@ -247,7 +247,7 @@ def _addupdate(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree
 # -- calls, loops, branches --------------------------------------------------------------------
 
 
-def _call(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _call(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     inner = eqn.params["jaxpr"]
     return run(open_jaxpr(inner), constants(inner), values)
 
@@ -291,13 +291,13 @@ def _loop_state(operands: list[PyTree], done: Sequence[frozenset[str]]) -> _Thre
     return _Threaded(operands, rounds)
 
 
-def _arrays(eqn: Equation, values: list[PyTree]) -> list[PyTree]:
+def _arrays(eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
     """Operands of a loop or branch: cells, and arrays in place of Python's numbers."""
     pairs = zip(values, eqn.invars, strict=True)
     return [v if type(v) is Cell else _typed(v, var.aval) for v, var in pairs]
 
 
-def _scan(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _scan(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     params, body = eqn.params, eqn.params["jaxpr"]
     loop = _compat.Loop.of(params)
     _, fixed, carry, rows = loop.cut(_arrays(eqn, values))
@@ -320,7 +320,7 @@ def _scan(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return [*carry, *stacked]
 
 
-def _while(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _while(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
     tested, fixed, carry, _ = _compat.Loop.of(eqn.params).cut(_arrays(eqn, values))
     done = [*uses(test)[: len(tested)], *uses(body)[: len(fixed)]]
@@ -342,7 +342,7 @@ def _while(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return list(carry)
 
 
-def _cond(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _cond(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     which, *operands = _arrays(eqn, values)
     branches = eqn.params["branches"]
     done = [frozenset.union(*kinds) for kinds in zip(*map(uses, branches), strict=True)]
@@ -361,7 +361,7 @@ def _cond(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return list(out)
 
 
-def _checkpoint(eqn: Equation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+def _checkpoint(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     params, body = eqn.params, eqn.params["jaxpr"]
     operands = _arrays(eqn, values)
     state = _Threaded(operands, [type(v) is Cell for v in operands])

@@ -14,7 +14,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._jaxprs import Steps
 
 from ._access import path_of
@@ -37,7 +37,7 @@ def constants(jaxpr: Steps) -> list[PyTree]:
     return list(getattr(jaxpr, "consts", ()))
 
 
-def bodies(eqn: Equation) -> Iterator[tuple[Steps, Sequence[Variable]]]:
+def bodies(eqn: JaxEquation) -> Iterator[tuple[Steps, Sequence[JaxVariable]]]:
     """The jaxprs of an equation through which Refs can be handed, with their operands."""
     name, params = eqn.primitive.name, eqn.params
     if name in CALLS or name in CHECKPOINTS or name == "scan":
@@ -55,14 +55,14 @@ def uses(program: Steps) -> tuple[frozenset[str], ...]:
     """For each argument of a jaxpr what is done to it: "written", "whole", "indexed"."""
     jaxpr = open_jaxpr(program)
     if jaxpr not in _USES:
-        found: dict[Variable, set[str]] = {v: set() for v in jaxpr.invars}
+        found: dict[JaxVariable, set[str]] = {v: set() for v in jaxpr.invars}
         for eqn in jaxpr.eqns:
             _note(eqn, found)
         _USES[jaxpr] = tuple(frozenset(found[v]) for v in jaxpr.invars)
     return _USES[jaxpr]
 
 
-def _note(eqn: Equation, found: dict[Variable, set[str]]) -> None:
+def _note(eqn: JaxEquation, found: dict[JaxVariable, set[str]]) -> None:
     name = eqn.primitive.name
     if name in ("get", "swap", "addupdate"):
         first = 1 if name == "get" else 2
@@ -90,7 +90,7 @@ def makes_refs(program: Steps) -> bool:
     return _MAKES[jaxpr]
 
 
-def equation_makes_refs(eqn: Equation) -> bool:
+def equation_makes_refs(eqn: JaxEquation) -> bool:
     """Whether an equation makes a Ref, itself or in one of its jaxprs."""
     if eqn.primitive.name in ("new_ref", "empty_ref"):
         return True

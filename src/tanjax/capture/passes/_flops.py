@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Aval, Equation as JaxEquation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import densify
 
@@ -120,7 +120,7 @@ def trips(equation: Equation) -> int | None:
     return int(np.prod(lengths)) if lengths else 1
 
 
-def _known(v: Variable) -> Aval | AnyArray:
+def _known(v: JaxVariable) -> Aval | AnyArray:
     return v.val if _jaxprs.is_literal(v) else v.aval
 
 

@@ -16,7 +16,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Variable as JaxVariable
+from tanjax._jaxpr_types import JaxVariable
 from tanjax._marks import Static
 from tanjax._typing import AnyArray
 

@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from tanjax import dispatch as tj
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Variable as JaxVariable
+from tanjax._jaxpr_types import JaxVariable
 from tanjax._typing import Matrix, Natural
 from tanjax.arrays import densify, destructure, is_structured
 

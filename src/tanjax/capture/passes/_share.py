@@ -19,7 +19,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import dispatch as tj
-from tanjax._jaxpr_types import Variable as JaxVariable
+from tanjax._jaxpr_types import JaxVariable
 from tanjax._typing import AnyArray, Function, Natural
 from tanjax.dispatch import Factorization
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tanjax import _compat
 from tanjax._errors import UnitError, message
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
@@ -47,7 +47,7 @@ def inner(closed: Any, operands: list[Found]) -> list[Found]:
     "xla_call",
     "custom_jvp_call_jaxpr",
 )
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     params = eqn.params
     name = params.get("name")
     if isinstance(name, str) and name.startswith(TAG):
@@ -66,7 +66,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
     raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
 
 
-def _by_table(eqn: Equation, operands: list[Found], error: UnitError) -> list[Found]:
+def _by_table(eqn: JaxEquation, operands: list[Found], error: UnitError) -> list[Found]:
     """The units of a function of JAX's own that does not follow from its equations.
 
     `hypot`, `interp` and `lstsq` replace divisors that are zero by a plain one, which is right for
@@ -87,13 +87,13 @@ def _by_table(eqn: Equation, operands: list[Found], error: UnitError) -> list[Fo
 
 
 @unit_rule("cond")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
     return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
 
 
 @unit_rule("while")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     p = eqn.params
     cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
     step = lambda carry: inner(p["body_jaxpr"], body_consts + carry)
@@ -103,7 +103,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("scan")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     p = eqn.params
     _, consts, carry, xs = _compat.Loop.of(p).cut(operands)
     ncarry = len(carry)
@@ -118,7 +118,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("custom_linear_solve")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     counts = [lengths.matvec, lengths.vecmat, lengths.solve, lengths.transpose_solve]
     start = counts[0] + counts[1]
@@ -128,7 +128,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("custom_root")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     start = lengths.f
     guess = operands[sum(lengths) :]

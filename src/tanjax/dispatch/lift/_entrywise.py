@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import PyTree, Shaped
 
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._typing import DenseArray, Function, Natural
 from tanjax.arrays import (
     AbstractArray,
@@ -53,14 +53,14 @@ _ONE_AT_ONE = _MULTIPLICATIVE | {"cbrt", "ceil", "floor", "pow", "real", "round"
 UNARY = (_EVERYWHERE | _CUT) - {"max", "min", "pow"}
 
 
-def unary(eqn: Equation, a: PyTree) -> Kept:
+def unary(eqn: JaxEquation, a: PyTree) -> Kept:
     """An equation of one operand, entry by entry, or `NotImplemented`."""
     if eqn.params.get("y", 1) <= 0:  # a whole power
         return NotImplemented
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, **eqn.params))
 
 
-def power(eqn: Equation, a: PyTree, exponent: PyTree) -> Kept:
+def power(eqn: JaxEquation, a: PyTree, exponent: PyTree) -> Kept:
     """A power of each entry, where the exponent is a known positive number."""
     if is_structured(exponent) or not _is_known(exponent):
         return NotImplemented
@@ -70,7 +70,7 @@ def power(eqn: Equation, a: PyTree, exponent: PyTree) -> Kept:
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, exponent, **eqn.params))
 
 
-def bounded(eqn: Equation, a: PyTree, b: PyTree) -> Kept:
+def bounded(eqn: JaxEquation, a: PyTree, b: PyTree) -> Kept:
     """The larger, or the smaller, of each entry and a known number that leaves zero."""
     a, bound = (b, a) if is_structured(b) else (a, b)
     if is_structured(bound) or not _is_known(bound):
@@ -85,7 +85,7 @@ def _is_known(x: PyTree) -> bool:
     return not isinstance(x, jax.core.Tracer) and jnp.ndim(x) == 0
 
 
-def _mapped(eqn: Equation, a: PyTree, function: Function) -> Kept:
+def _mapped(eqn: JaxEquation, a: PyTree, function: Function) -> Kept:
     return _entrywise(a, function, eqn.primitive.name)
 
 

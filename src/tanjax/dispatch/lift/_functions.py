@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._jaxprs import Readable
 from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import is_structured
@@ -55,7 +55,7 @@ class Choice(NamedTuple):
     run: Function
 
 
-def named(eqn: Equation, operands: list[PyTree]) -> Results:
+def named(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     """The results of a function of JAX's for which there is an operation; or `NotImplemented`."""
     key = _PARAMETERS.get(eqn.primitive.name, "jaxpr")
     choices = _choices().get(_compat.jax_function_of(eqn, key) or "", ())
@@ -73,7 +73,7 @@ def named(eqn: Equation, operands: list[PyTree]) -> Results:
     return NotImplemented
 
 
-def as_traced(out: list[PyTree], eqn: Equation) -> bool:
+def as_traced(out: list[PyTree], eqn: JaxEquation) -> bool:
     """Whether results have the shapes and dtypes that the equations after it were traced for."""
     kinds = [(tuple(x.shape), x.dtype) for x in out]
     return kinds == [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]

@@ -21,7 +21,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._jaxprs import Readable, is_literal
 from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import (
@@ -39,10 +39,10 @@ from ._triangles import triangle
 
 def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
     """The results of a jaxpr on arguments of which some are structured arrays."""
-    known: dict[Variable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known: dict[JaxVariable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, args, strict=True))
 
-    def read(v: Variable) -> PyTree:
+    def read(v: JaxVariable) -> PyTree:
         return v.val if is_literal(v) else known[v]
 
     for eqn in jaxpr.eqns:
@@ -51,7 +51,7 @@ def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTr
     return list(map(read, jaxpr.outvars))
 
 
-def _results(eqn: Equation, operands: list[PyTree]) -> list[PyTree]:
+def _results(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
     if any(map(is_structured, operands)):
         kept = _kept(eqn, operands)
         if kept is not NotImplemented:
@@ -61,7 +61,7 @@ def _results(eqn: Equation, operands: list[PyTree]) -> list[PyTree]:
         return _compat.bind(eqn, operands)
 
 
-def _known(eqn: Equation, operands: list[PyTree]) -> AbstractContextManager[None]:
+def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[None]:
     """A known number of another dtype is known: bounds of `jnp.clip` decide what stays zero."""
     number = eqn.primitive.name == "convert_element_type" and jnp.ndim(operands[0]) == 0
     if number and not isinstance(operands[0], jax.core.Tracer):
@@ -69,7 +69,7 @@ def _known(eqn: Equation, operands: list[PyTree]) -> AbstractContextManager[None
     return contextlib.nullcontext()
 
 
-def _kept(eqn: Equation, operands: list[PyTree]) -> Results:
+def _kept(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     """The results of an equation with structured operands, or `NotImplemented`."""
     name = eqn.primitive.name
     if name in _NAMED:
@@ -87,7 +87,7 @@ def _kept(eqn: Equation, operands: list[PyTree]) -> Results:
     return [result] if kept else NotImplemented
 
 
-def _all_dense(eqn: Equation, operands: list[PyTree]) -> list[PyTree]:
+def _all_dense(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
     hint = "write this step with one of tanjax's operations"
     name = f"lift: {eqn.primitive.name}"
     return [densified(x, name, hint) if is_structured(x) else x for x in operands]
@@ -138,7 +138,7 @@ def _dense_where_changed(new: list[PyTree], carry: list[PyTree], name: str) -> l
     ]
 
 
-def _scan(eqn: Equation, operands: list[PyTree]) -> Results:
+def _scan(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     p = eqn.params
     _, consts, carry, rows = map(_arrays, _compat.Loop.of(p).cut(operands))
     if any(map(is_structured, rows)):
@@ -160,7 +160,7 @@ def _scan(eqn: Equation, operands: list[PyTree]) -> Results:
     return [*carry, *ys]
 
 
-def _while(eqn: Equation, operands: list[PyTree]) -> Results:
+def _while(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     p = eqn.params
     tested, fixed, carry, _ = map(_arrays, _compat.Loop.of(p).cut(operands))
 
@@ -172,7 +172,7 @@ def _while(eqn: Equation, operands: list[PyTree]) -> Results:
     return lax.while_loop(lambda c: _inner(p["cond_jaxpr"], [*tested, *c])[0], step, carry)
 
 
-def _cond(eqn: Equation, operands: list[PyTree]) -> Results:
+def _cond(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     index, *rest = operands
     branches = [functools.partial(_inner, closed) for closed in eqn.params["branches"]]
     shapes = [list(map(_kind, jax.eval_shape(branch, rest))) for branch in branches]
@@ -194,7 +194,7 @@ _CONTROL: dict[str, Function] = {"scan": _scan, "while": _while, "cond": _cond}
 # -- primitives ------------------------------------------------------------------------------------
 
 
-def _dot_general(eqn: Equation, a: PyTree, b: PyTree) -> PyTree:
+def _dot_general(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
     (contract_a, contract_b), (batch_a, _) = eqn.params["dimension_numbers"]
     if batch_a or max(a.ndim, b.ndim) > 2:
         return NotImplemented
@@ -210,11 +210,11 @@ def _dot_general(eqn: Equation, a: PyTree, b: PyTree) -> PyTree:
     return ops.matmul(a, b)
 
 
-def _transpose(eqn: Equation, a: PyTree) -> PyTree:
+def _transpose(eqn: JaxEquation, a: PyTree) -> PyTree:
     return ops.transpose(a) if tuple(eqn.params["permutation"]) == (1, 0) else NotImplemented
 
 
-def _triangular_solve(eqn: Equation, a: PyTree, b: PyTree) -> PyTree:
+def _triangular_solve(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
     p = eqn.params
     t = triangle(a, p["lower"], p["unit_diagonal"]) if is_structured(a) and a.ndim == 2 else None
     if t is None or is_structured(b) or b.ndim != 2:
@@ -224,14 +224,14 @@ def _triangular_solve(eqn: Equation, a: PyTree, b: PyTree) -> PyTree:
     return ops.solve(t, b) if p["left_side"] else ops.solve(t, b.T).T
 
 
-def _reduce_sum(eqn: Equation, a: PyTree) -> PyTree:
+def _reduce_sum(eqn: JaxEquation, a: PyTree) -> PyTree:
     axes = eqn.params["axes"]
     if len(axes) == a.ndim:
         return ops.sum(a)
     return ops.sum(a, axis=axes[0]) if len(axes) == 1 else NotImplemented
 
 
-def _same_type(eqn: Equation, a: PyTree) -> Kept:
+def _same_type(eqn: JaxEquation, a: PyTree) -> Kept:
     dtype = eqn.params.get("new_dtype", a.dtype)
     if dtype == a.dtype:
         return a

@@ -23,7 +23,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, units
 from tanjax._errors import UnitError, message
-from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._jaxprs import is_literal
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
@@ -57,7 +57,7 @@ class _Law(Protocol):
 
     @property
     def each(self) -> bool: ...
-    def units(self, equation: Equation) -> str: ...
+    def units(self, equation: JaxEquation) -> str: ...
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def require_root(unit: Unit, root: int) -> None:
         raise NeedsRoot(root)
 
 
-_UnitRule = Callable[[Equation, list[Found]], list[Found]]
+_UnitRule = Callable[[JaxEquation, list[Found]], list[Found]]
 _UNIT_RULES: dict[str, _UnitRule] = {}
 
 
@@ -116,10 +116,10 @@ def infer(jaxpr: OpenJaxpr, consts: list[Found], given: list[Found]) -> list[Fou
     **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
     differ by a prefix.
     """
-    known: dict[Variable, Found] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known: dict[JaxVariable, Found] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, given, strict=True))
 
-    def read(v: Variable) -> Found:
+    def read(v: JaxVariable) -> Found:
         return literal_unit(v.val) if is_literal(v) else known[v]
 
     for eqn in jaxpr.eqns:
@@ -155,7 +155,7 @@ def literal_unit(value: PyTree) -> Found:
     return ANY if np.any(zero) else ENDLESS
 
 
-def _results(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _results(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     from tanjax.scale.graph import is_expanded  # as in `_laws`
 
     name = eqn.primitive.name
@@ -180,7 +180,7 @@ def _results(eqn: Equation, operands: list[Found]) -> list[Found]:
     return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
 
 
-def _expanded(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _expanded(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     """An equation that stands for a program: by the name of its class, or by that program."""
     name = type(eqn.params.get("_prim")).__name__
     if name in _laws():
@@ -269,7 +269,7 @@ def _turned(unit: Unit, factor: PyTree, tolerance: float) -> Unit | None:
 
 
 @unit_rule("mul")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     for unit, other in zip(operands, reversed(eqn.invars), strict=True):
         if isinstance(unit, Unit) and unit is not one and unit.is_dimensionless:
             dtype = eqn.outvars[0].aval.dtype
@@ -283,7 +283,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("pow")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     base, exponent = operands
     if isinstance(exponent, Unit) and not exponent.is_dimensionless:
         raise not_dimensionless("pow", "exponent", exponent)
@@ -305,7 +305,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("convert_element_type")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     # a truth value asks whether something is zero, which it is in every linear unit
     if eqn.params["new_dtype"] == np.bool_:
         return apply_signature("bool", Signature.parse("x: u -> -"), operands, 1)
@@ -314,7 +314,7 @@ def _(eqn: Equation, operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("bitcast_convert_type")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     plain = _plain_if_pure(operands)
     return apply_signature("bitcast_convert_type", Signature.parse("x: - -> -"), plain, 1)
 
@@ -329,7 +329,7 @@ def _plain_if_pure(operands: list[Found]) -> list[Found]:
 
 
 @unit_rule("reduce")
-def _(eqn: Equation, operands: list[Found]) -> list[Found]:
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     """The computation must return what it took: operands and initial values in one unit."""
     same = Signature.parse("x: U, init: U -> u")
     half = len(operands) // 2

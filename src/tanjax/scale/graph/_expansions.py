@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._jaxprs import Readable, Steps
 from tanjax._typing import Factor, Function
 
@@ -73,7 +73,7 @@ _BY_BITS: dict[str, tuple[str, Function]] = {
 }
 
 
-def _program(equation: Equation) -> Function | None:
+def _program(equation: JaxEquation) -> Function | None:
     params, name = equation.params, equation.primitive.name
     if name in _PROGRAMS:
         return functools.partial(_PROGRAMS[name], **params)
@@ -84,18 +84,18 @@ def _program(equation: Equation) -> Function | None:
     return None if higher is None else higher.expand  # type: ignore[no-any-return]
 
 
-def _kinds(equation: Equation) -> str:
+def _kinds(equation: JaxEquation) -> str:
     """`fi>f`: a floating number and an integer to a number. Derivatives have the same name."""
     kind = lambda v: "f" if jnp.issubdtype(v.aval.dtype, jnp.floating) else "i"
     return "".join(map(kind, equation.invars)) + ">" + "".join(map(kind, equation.outvars))
 
 
-def is_expanded(equation: Equation) -> bool:
+def is_expanded(equation: JaxEquation) -> bool:
     """Whether an equation stands for a program."""
     return _program(equation) is not None
 
 
-def expansion(equation: Equation) -> Closed:
+def expansion(equation: JaxEquation) -> Closed:
     """The closed jaxpr of the program that an equation stands for."""
     run = _program(equation)
     assert run is not None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._typing import AnyArray
 
 _FOLDED: dict[str, Callable[..., np.ndarray]] = {
@@ -27,7 +27,7 @@ _FOLDED: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def folded_number(equation: Equation, numbers: Sequence[AnyArray]) -> np.ndarray | None:
+def folded_number(equation: JaxEquation, numbers: Sequence[AnyArray]) -> np.ndarray | None:
     """The result of an equation of single numbers, or None if it is not one to be folded.
 
     **Arguments:** `numbers`: of the operands, each a number of any dtype or None.

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr, Params, Variable
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Params
 from tanjax._typing import AnyArray, DType
 
 from . import _lu
@@ -106,7 +106,7 @@ class Node:
     """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs."""
 
     index: int
-    equation: Equation
+    equation: JaxEquation
     primitive: str
     uses: list[Use]
     outputs: list[Value]
@@ -192,7 +192,7 @@ _KEYS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 CALLS: set[str] = set()
 
 
-def nested_jaxprs(equation: Equation) -> tuple[_jaxprs.Steps, ...]:
+def nested_jaxprs(equation: JaxEquation) -> tuple[_jaxprs.Steps, ...]:
     """The jaxprs that an equation runs: body of a loop, branches, callee."""
     params, name = equation.params, equation.primitive.name
     if name == "tanjax_linear":
@@ -226,7 +226,7 @@ def callee_uses(node: Node) -> list[Use]:
 ASSUMED_TRIPS = 100.0
 
 
-def trips(equation: Equation) -> float:
+def trips(equation: JaxEquation) -> float:
     """How often the nested jaxprs of an equation run for each time that the equation does."""
     if equation.primitive.name == "scan":
         return float(equation.params["length"])
@@ -262,12 +262,12 @@ class _Builder:
         self.nodes = 0
         self.restored = restored
 
-    def constant(self, v: Variable, number: AnyArray) -> Value:
+    def constant(self, v: JaxVariable, number: AnyArray) -> Value:
         new = self.value(v.aval, "constant", 0.0, constant=self.restored.get(id(v), number))
         new.restored = id(v) in self.restored
         return new
 
-    def computed(self, v: Variable, number: np.ndarray) -> Value:
+    def computed(self, v: JaxVariable, number: np.ndarray) -> Value:
         """A constant that the trace computes from others, one for each reading."""
         new = self.value(v.aval, "constant", 0.0, constant=number)
         new.restored = number.dtype != v.aval.dtype
@@ -297,7 +297,7 @@ class _Builder:
         outputs = [self.use(body.read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
         return ScaleGraph(inputs, constants, body.nodes, outputs, self.values, self.uses)
 
-    def nested(self, equation: Equation, computed: float) -> tuple[ScaleGraph, ...]:
+    def nested(self, equation: JaxEquation, computed: float) -> tuple[ScaleGraph, ...]:
         often = computed * trips(equation)
         return tuple(
             self.graph(inner, getattr(inner, "consts", ()), "inner", often)
@@ -315,18 +315,18 @@ class _Body:
     def __init__(self, builder: _Builder, computed: float) -> None:
         self.builder, self.computed = builder, computed
         self.nodes: list[Node] = []
-        self.known: dict[Variable, Value] = {}
-        self.numbers: dict[Variable, np.ndarray] = {}
-        self.factors: dict[Variable, Factors] = {}
+        self.known: dict[JaxVariable, Value] = {}
+        self.numbers: dict[JaxVariable, np.ndarray] = {}
+        self.factors: dict[JaxVariable, Factors] = {}
 
-    def read(self, v: Variable) -> Value:
+    def read(self, v: JaxVariable) -> Value:
         if hasattr(v, "val"):  # a literal carries its value
             return self.builder.constant(v, v.val)
         if v in self.numbers:
             return self.builder.computed(v, self.numbers[v])
         return self.known[v]
 
-    def number(self, v: Variable) -> np.ndarray | None:
+    def number(self, v: JaxVariable) -> np.ndarray | None:
         if not hasattr(v, "val"):
             return self.numbers.get(v)
         return None if v.aval.shape else np.asarray(self.builder.restored.get(id(v), v.val))
@@ -339,7 +339,7 @@ class _Body:
             elif not self.entered(equation):
                 self.add(equation)
 
-    def add(self, equation: Equation) -> None:
+    def add(self, equation: JaxEquation) -> None:
         name = "closed_call" if is_expanded(equation) else equation.primitive.name
         name = _lu.NAME if name == "lu" else name
         node = Node(self.builder.nodes, equation, name, [], [], computed=self.computed)
@@ -359,7 +359,7 @@ class _Body:
             self.factors[equation.outvars[0]] = Factors(node.outputs[0], *node.outputs[-2:])
         self.nodes.append(node)
 
-    def entered(self, equation: Equation) -> bool:
+    def entered(self, equation: JaxEquation) -> bool:
         """Run a call here that takes or returns a factorisation, so that its readers are seen."""
         handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
         call = _lu.called(equation) if handed or _lu.hands_out(equation) else None

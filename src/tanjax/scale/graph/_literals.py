@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._jaxprs import Steps, needed_equations
 from tanjax._typing import AnyArray, Function
 
@@ -43,7 +43,7 @@ from ._written import may_be_crushed
 # Traces, and gives what has a `jaxpr` and the shapes of its results, `out_info`.
 Make: TypeAlias = Callable[[], jax.stages.Traced]
 # Where a number stands in a program, in which it is a literal or has a variable; the number.
-Constant: TypeAlias = tuple[Variable, AnyArray]
+Constant: TypeAlias = tuple[JaxVariable, AnyArray]
 Found: TypeAlias = dict[int, np.ndarray]  # numbers by the `id` of their place
 
 
@@ -242,7 +242,7 @@ def restored_literals(narrow: Steps, wide: Steps) -> Found | None:
     return None
 
 
-_Equations = Callable[[OpenJaxpr], Iterator[Equation]]
+_Equations = Callable[[OpenJaxpr], Iterator[JaxEquation]]
 
 
 def _match(narrow: Steps, wide: Steps, found: Found, equations: _Equations) -> None:
@@ -268,14 +268,14 @@ def _consts(narrow: Steps, wide: Steps) -> tuple[list[AnyArray], list[AnyArray]]
     return list(getattr(narrow, "consts", ())), list(getattr(wide, "consts", ()))
 
 
-def _needed(jaxpr: OpenJaxpr) -> Iterator[Equation]:
+def _needed(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
     """The equations, without the conversions of dtypes that one of two traces may not need."""
     for equation in needed_equations(jaxpr):
         if equation.primitive.name != "convert_element_type":
             yield equation
 
 
-def _without_steps(jaxpr: OpenJaxpr) -> Iterator[Equation]:
+def _without_steps(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
     """The same without products with powers of two: a scale is undone in steps that fit."""
     return (
         e
@@ -284,14 +284,14 @@ def _without_steps(jaxpr: OpenJaxpr) -> Iterator[Equation]:
     )
 
 
-def _is_step(v: Variable) -> bool:
+def _is_step(v: JaxVariable) -> bool:
     number = getattr(v, "val", None)
     if number is None or np.ndim(number) or not is_floating(v.aval):
         return False
     return math.frexp(abs(float(number.real)))[0] == 0.5 and not number.imag
 
 
-def _operands(equation: Equation, other: Equation, found: Found) -> None:
+def _operands(equation: JaxEquation, other: JaxEquation, found: Found) -> None:
     if len(equation.invars) != len(other.invars):
         raise _Differs
     for v, w in zip(equation.invars, other.invars, strict=True):
@@ -299,7 +299,7 @@ def _operands(equation: Equation, other: Equation, found: Found) -> None:
             _compare(v, v.val, w.val, found)
 
 
-def _compare(place: Variable, narrow: AnyArray, wide: AnyArray, found: Found) -> None:
+def _compare(place: JaxVariable, narrow: AnyArray, wide: AnyArray, found: Found) -> None:
     """Note the wide number of a constant whose narrow one is 0, inf or subnormal instead."""
     if not (is_floating(place.aval) and np.shape(narrow) == np.shape(wide)):
         return

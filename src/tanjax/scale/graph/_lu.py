@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._jaxprs import Steps
 
 if TYPE_CHECKING:  # which reads this module
@@ -35,7 +35,7 @@ class Factors(NamedTuple):
     lower: Value
     upper: Value
 
-    def part_for(self, equation: Equation) -> Value | None:
+    def part_for(self, equation: JaxEquation) -> Value | None:
         """The value that an equation reads in place of the packed array; None if all of it."""
         if equation.primitive.name == "triangular_solve":
             if equation.params["unit_diagonal"]:
@@ -46,7 +46,7 @@ class Factors(NamedTuple):
         return None
 
 
-def called(equation: Equation) -> tuple[Steps, list[int]] | None:
+def called(equation: JaxEquation) -> tuple[Steps, list[int]] | None:
     """The jaxpr that a call runs and the places of its arguments among the operands.
 
     Calls are followed as long as they hand a factorisation on; `solve` does so twice.
@@ -63,7 +63,7 @@ def called(equation: Equation) -> tuple[Steps, list[int]] | None:
     return (params["jaxpr"], places) if name in ("jit", "pjit") else None
 
 
-def hands_out(equation: Equation) -> bool:
+def hands_out(equation: JaxEquation) -> bool:
     """Whether a call returns a packed factorisation: `lu_factor`, `solve` in a gradient."""
     call = called(equation)
     if call is None:

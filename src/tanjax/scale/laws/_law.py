@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from jax import Array
 
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 
 from ..graph._graph import Exponents, Node
 from ..numbers._interval_record import Record, Records
@@ -42,7 +42,7 @@ Evaluate = Callable[[Node, list[Wide]], list[Wide]]
 Bound = Callable[[Node, Records], Records]
 Work = float | Callable[[Node, list[Wide]], float]
 Replay = Callable[[Node, list[Array], Exponents], list[Array]]
-Units = str | Callable[[Equation], str]
+Units = str | Callable[[JaxEquation], str]
 F = TypeVar("F", bound=Evaluate)
 
 Numeric: TypeAlias = Callable[..., Numbers]  # a function of NumPy's, or of SciPy's
@@ -73,7 +73,7 @@ class Law:
     real_only: bool = False
     replay: Replay | None = None
 
-    def units(self, equation: Equation) -> str:
+    def units(self, equation: JaxEquation) -> str:
         """The signature of an equation; empty if there is none."""
         text = self.signature
         return text if isinstance(text, str) else text(equation)

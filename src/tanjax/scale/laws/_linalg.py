@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 
 from ..graph import _lu
 from ..graph._graph import Exponents, Node
@@ -114,7 +114,7 @@ def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out, half)]
 
 
-def _solve_units(equation: Equation) -> str:
+def _solve_units(equation: JaxEquation) -> str:
     # Of a unit diagonal, `a` is a factor packed together with another one, which has a unit.
     return f"a: {'*' if equation.params['unit_diagonal'] else 'u'}, b: v -> " + (
         "v" if equation.params["unit_diagonal"] else "v/u"

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from tanjax._dtype_range import limits, normal_range
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 
 from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
@@ -72,7 +72,7 @@ def _of_sign(a: Record, low: float, high: float) -> Record:
     return Record(low, high, zero=a.zero, cancelled=a.cancelled)
 
 
-def _power_of_count(equation: Equation) -> str:
+def _power_of_count(equation: JaxEquation) -> str:
     shape = equation.invars[0].aval.shape
     return f"a: u -> u^{math.prod(shape[a] for a in equation.params['axes'])}"
 

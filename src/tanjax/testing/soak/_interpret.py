@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax._compat import Loop
-from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr, Variable
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._jaxprs import Readable, is_literal
 
 from ._primitives import MEANINGS, Unusable
@@ -56,10 +56,10 @@ class _Run:
         return self.jaxpr(closed.jaxpr, [self._constant(c) for c in closed.consts], arguments)
 
     def jaxpr(self, jaxpr: OpenJaxpr, consts: PyTree, arguments: PyTree) -> list[PyTree]:
-        known: dict[Variable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
+        known: dict[JaxVariable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
         known.update(zip(jaxpr.invars, arguments, strict=True))
 
-        def read(atom: Variable) -> PyTree:
+        def read(atom: JaxVariable) -> PyTree:
             return self._constant(atom.val) if is_literal(atom) else known[atom]
 
         for eqn in jaxpr.eqns:
@@ -67,7 +67,7 @@ class _Run:
             known.update(zip(eqn.outvars, self.equation(eqn, values), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def equation(self, eqn: Equation, values: list[PyTree]) -> list[PyTree]:
+    def equation(self, eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
         name, params = eqn.primitive.name, eqn.params
         if name in ("scan", "while", "cond"):
             return getattr(self, name + "_")(params, values)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax._jaxpr_types import Equation
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._typing import Function, Shape
 
 from . import _wide
@@ -324,12 +324,12 @@ for _name, _combine in (
     rule(_name)(lambda s, params, x, at, new, f=_combine: _scatter(s, params, x, at, new, f))
 
 
-def _split(s: Sample, eqn: Equation, x: PyTree) -> list[PyTree]:
+def _split(s: Sample, eqn: JaxEquation, x: PyTree) -> list[PyTree]:
     ends = np.cumsum(eqn.params["sizes"])[:-1]
     return list(np.split(x, ends, axis=eqn.params["axis"]))
 
 
-def _sort(s: Sample, eqn: Equation, *xs: PyTree) -> list[PyTree]:
+def _sort(s: Sample, eqn: JaxEquation, *xs: PyTree) -> list[PyTree]:
     """By the first operand, stably; others go along."""
     axis = eqn.params["dimension"]
     order = np.argsort(xs[0], axis=axis, kind="stable")
