@@ -28,8 +28,8 @@ from jax.extend import source_info_util
 from jax.extend.core import get_opaque_trace_state as get_opaque_trace_state, unmapped_aval
 
 from ._errors import LoweringWarning
-from ._jaxpr_types import JaxEquation, Params, Primitive
-from ._jaxprs import Avals, Dims, Operator, Readable, Tangents, Values
+from ._jaxpr_types import JaxEquation, Params, Primitive, Readable
+from ._jaxprs import Avals, Dims, Operator, Tangents, Values
 from ._typing import AnyArray
 
 Tracer = jax.core.Tracer

@@ -12,6 +12,8 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from ._typing import AnyArray
+
 # The parameters of an equation: each primitive has its own, of any class.
 Params: TypeAlias = dict[str, Any]
 
@@ -38,6 +40,14 @@ class JaxVariable(Protocol):
 
     @property
     def aval(self) -> Any: ...  # an `Aval`, but for tokens and references
+
+
+@runtime_checkable
+class JaxLiteral(JaxVariable, Protocol):
+    """An operand that is a number written into the program."""
+
+    @property
+    def val(self) -> AnyArray: ...
 
 
 @runtime_checkable
@@ -73,7 +83,15 @@ class JaxEquation(Protocol):
 
 
 @runtime_checkable
-class OpenJaxpr(Protocol):
+class Steps(Protocol):
+    """A program of either kind, open or closed over its constants."""
+
+    @property
+    def eqns(self) -> Sequence[JaxEquation]: ...
+
+
+@runtime_checkable
+class OpenJaxpr(Steps, Protocol):
     """A program whose constants are operands, `constvars`."""
 
     @property
@@ -83,8 +101,6 @@ class OpenJaxpr(Protocol):
     @property
     def outvars(self) -> Sequence[JaxVariable]: ...
     @property
-    def eqns(self) -> Sequence[JaxEquation]: ...
-    @property
     def effects(self) -> AbstractSet[Any]: ...
     @property
     def debug_info(self) -> Any: ...
@@ -92,19 +108,20 @@ class OpenJaxpr(Protocol):
 
 
 @runtime_checkable
-class ClosedJaxpr(Protocol):
-    """A program with its constants."""
+class Readable(Protocol):
+    """A closed program as it is read and evaluated: JAX's own, or a `Closed`."""
 
     @property
     def jaxpr(self) -> OpenJaxpr: ...
     @property
-    def consts(self) -> Sequence[Any]: ...
-    @property
-    def eqns(self) -> Sequence[JaxEquation]: ...
-    @property
-    def effects(self) -> AbstractSet[Any]: ...
-    @property
-    def in_avals(self) -> Sequence[Aval]: ...
+    def consts(self) -> Sequence[AnyArray]: ...
     @property
     def out_avals(self) -> Sequence[Aval]: ...
-    def replace(self, **changes: Any) -> Self: ...
+
+
+@runtime_checkable
+class ClosedJaxpr(Readable, Steps, Protocol):
+    """A program with its constants, as JAX traces it."""
+
+    @property
+    def effects(self) -> AbstractSet[Any]: ...

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, TypeAlias, TypeGuard
 
 import jax
 
-from ._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
+from ._jaxpr_types import Aval, JaxEquation, JaxLiteral, JaxVariable, OpenJaxpr, Steps
 from ._typing import AnyArray
 
 # JAX's own, which asks for one class of jaxprs, of whatever looks like one.
 evaluate: Callable[..., list[AnyArray]] = jax.core.eval_jaxpr
-
 
 Values: TypeAlias = Sequence[AnyArray]  # of the operands, or the results, of an equation
 Operator: TypeAlias = Callable[..., Values]  # of values, linear in some
@@ -25,34 +24,6 @@ Tangents: TypeAlias = Sequence[AnyArray | None]
 Dims: TypeAlias = Sequence[int | None]  # which axes are mapped
 # Avals as JAX has them, which know their tangents' and to be another shape's.
 Avals: TypeAlias = Sequence[jax.core.ShapedArray]
-
-
-@runtime_checkable
-class Steps(Protocol):
-    """A program of either kind, open or closed over its constants."""
-
-    @property
-    def eqns(self) -> Sequence[JaxEquation]: ...
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """A closed program as it is read and evaluated: JAX's own, or a `Closed`."""
-
-    @property
-    def jaxpr(self) -> OpenJaxpr: ...
-    @property
-    def consts(self) -> Sequence[AnyArray]: ...
-    @property
-    def out_avals(self) -> Sequence[Aval]: ...
-
-
-@runtime_checkable
-class Literal(JaxVariable, Protocol):
-    """An operand that is a number written into the program."""
-
-    @property
-    def val(self) -> AnyArray: ...
 
 
 def convert_closure(
@@ -116,7 +87,7 @@ def depends(jaxpr: OpenJaxpr) -> list[bool]:
     return [not is_literal(v) and v in known for v in jaxpr.outvars]
 
 
-def is_literal(v: object) -> TypeGuard[Literal]:
+def is_literal(v: object) -> TypeGuard[JaxLiteral]:
     """Whether an operand of an equation is a number written into the program."""
     return hasattr(v, "val")
 

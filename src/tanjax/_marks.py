@@ -29,8 +29,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from . import _compat
-from ._jaxpr_types import JaxEquation
-from ._jaxprs import Readable
+from ._jaxpr_types import JaxEquation, Readable
 from ._typing import AnyArray, Function
 
 F = TypeVar("F", bound=Function)

@@ -2,7 +2,7 @@
 
 Constructors run where arrays are made outside of `jit`, so that one array must not pay for batches:
 the signature is written out, as for a dataclass, and asks each field for its rank alone. By a loop
-over the arguments that took 0.4 us more, of 0.7 for a `Diagonal`.
+over the arguments a `Diagonal` took 1.1 us instead of 0.6.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
 from tanjax._errors import CaptureError, ShapeError, message
-from tanjax._jaxprs import Readable
+from tanjax._jaxpr_types import Readable
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import is_inexact, is_quantity, is_structured, stored_of, unitful
 from tanjax.dispatch import transpose

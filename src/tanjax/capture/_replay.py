@@ -22,7 +22,7 @@ from typing import TypeAlias
 import jax
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import JaxEquation, JaxVariable
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, Readable
 from tanjax._marks import Mark, mark_of
 from tanjax._typing import AnyArray
 from tanjax.registry import Operation
@@ -43,9 +43,7 @@ class Replay:
 
     __slots__ = ("_count", "_filled", "_inputs", "_outputs", "_steps")
 
-    def __init__(
-        self, closed: _jaxprs.Readable, enters: Callable[[Mark], bool], mode: Mode
-    ) -> None:
+    def __init__(self, closed: Readable, enters: Callable[[Mark], bool], mode: Mode) -> None:
         """Prepare it.
 
         **Arguments:** `enters`: of which marks the calls run equation by equation too; `mode`: how

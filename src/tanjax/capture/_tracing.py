@@ -9,8 +9,7 @@ import jax
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
-from tanjax._jaxpr_types import OpenJaxpr
-from tanjax._jaxprs import Readable
+from tanjax._jaxpr_types import OpenJaxpr, Readable
 from tanjax._marks import Shape, is_number, join, of_operands, split
 from tanjax._typing import AnyArray
 

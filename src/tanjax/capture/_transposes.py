@@ -28,7 +28,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
 from tanjax._errors import CaptureError, message
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._typing import AnyArray
 
 from ._known_states import States
@@ -40,7 +40,7 @@ Pull = Callable[[Cotangents], list[Array | None]]  # cotangents of results to th
 T = TypeVar("T")
 
 
-def linear_transpose(closed: _jaxprs.Readable) -> Callable[[Sequence[Array]], list[Array]]:
+def linear_transpose(closed: Readable) -> Callable[[Sequence[Array]], list[Array]]:
     """The transpose of a closed jaxpr, from cotangents of its results to those of its arguments."""
     jaxpr, avals = closed.jaxpr, [v.aval for v in closed.jaxpr.invars]
 

@@ -38,8 +38,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
 from tanjax._errors import MutationError, message
-from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr
-from tanjax._jaxprs import Steps
+from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr, Steps
 from tanjax._typing import Function
 
 from ._access import accumulate, is_linear, path_of, read, write

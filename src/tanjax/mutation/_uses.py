@@ -14,8 +14,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
-from tanjax._jaxprs import Steps
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Steps
 
 from ._access import path_of
 

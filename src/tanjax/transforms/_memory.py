@@ -23,7 +23,7 @@ from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxprs import Steps
+from tanjax._jaxpr_types import Steps
 from tanjax._typing import Function
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import densify
 
@@ -132,7 +132,7 @@ def _leaf(eqn: JaxEquation) -> Cost:
         return Cost(exact=False)
 
 
-def _as_xla_says(closed: _jaxprs.Readable) -> Cost:
+def _as_xla_says(closed: Readable) -> Cost:
     consts = list(closed.consts)
     run = lambda *args: _jaxprs.evaluate(closed.jaxpr, consts, *args)
     return _lowered(run, [v.aval for v in closed.jaxpr.invars])

@@ -16,7 +16,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import JaxVariable
+from tanjax._jaxpr_types import JaxLiteral, JaxVariable
 from tanjax._marks import Static
 from tanjax._typing import AnyArray
 
@@ -50,7 +50,7 @@ def _hashable(leaf: JaxVariable | Static) -> Leaf:
 class _Number:
     """A literal of a jaxpr, by its own identity."""
 
-    def __init__(self, literal: _jaxprs.Literal) -> None:
+    def __init__(self, literal: JaxLiteral) -> None:
         self.literal = literal
 
     def __hash__(self) -> int:

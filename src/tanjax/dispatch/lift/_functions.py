@@ -25,8 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation
-from tanjax._jaxprs import Readable
+from tanjax._jaxpr_types import JaxEquation, Readable
 from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import is_structured
 

@@ -26,7 +26,7 @@ from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError
-from tanjax._jaxprs import Readable
+from tanjax._jaxpr_types import Readable
 from tanjax._typing import Function
 from tanjax.arrays import (
     Unitful,

@@ -21,8 +21,8 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
-from tanjax._jaxprs import Readable, is_literal
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Readable
+from tanjax._jaxprs import is_literal
 from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import (
     AbstractArray,

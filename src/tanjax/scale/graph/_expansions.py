@@ -11,20 +11,14 @@ Sharp edge: where it is touched, a polynomial is rounded as Horner's scheme in t
 from __future__ import annotations
 
 import functools
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation
-from tanjax._jaxprs import Readable, Steps
+from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation
 from tanjax._typing import Factor, Function
-
-
-class Closed(Readable, Steps, Protocol):
-    """A program with its constants, as JAX traces it."""
 
 
 def _polynomial(x: Array, *coefficients: Array, **_: object) -> Array:
@@ -95,7 +89,7 @@ def is_expanded(equation: JaxEquation) -> bool:
     return _program(equation) is not None
 
 
-def expansion(equation: JaxEquation) -> Closed:
+def expansion(equation: JaxEquation) -> ClosedJaxpr:
     """The closed jaxpr of the program that an equation stands for."""
     run = _program(equation)
     assert run is not None

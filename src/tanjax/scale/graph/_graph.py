@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Params
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Params, Readable, Steps
 from tanjax._typing import AnyArray, DType
 
 from . import _lu
@@ -192,7 +192,7 @@ _KEYS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 CALLS: set[str] = set()
 
 
-def nested_jaxprs(equation: JaxEquation) -> tuple[_jaxprs.Steps, ...]:
+def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
     """The jaxprs that an equation runs: body of a loop, branches, callee."""
     params, name = equation.params, equation.primitive.name
     if name == "tanjax_linear":
@@ -384,7 +384,7 @@ class _Body:
         return True
 
 
-def build(closed: _jaxprs.Readable, restored: Mapping[int, AnyArray] | None = None) -> ScaleGraph:
+def build(closed: Readable, restored: Mapping[int, AnyArray] | None = None) -> ScaleGraph:
     """The scale graph of a closed jaxpr. Equations on which nothing depends are left out.
 
     **Arguments:** `restored`: numbers of constants that did not fit in their dtype

@@ -31,12 +31,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
-from tanjax._jaxprs import Steps, needed_equations
+from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation, JaxVariable, OpenJaxpr, Steps
+from tanjax._jaxprs import needed_equations
 from tanjax._typing import AnyArray, Function
 
 from ._casts import Lost, Watch, Written, is_crushed, is_unknown, known_as, learn, looks_crushed
-from ._expansions import Closed
 from ._graph import Jaxpr, is_floating, nested_jaxprs
 from ._written import may_be_crushed
 
@@ -53,7 +52,7 @@ class Traced(NamedTuple):
     **Fields:** `restored`: numbers by the `id` of their place, a literal or a variable.
     """
 
-    closed: Closed
+    closed: ClosedJaxpr
     out: PyTree
     restored: dict[int, AnyArray]
     notes: tuple[str, ...] = ()
@@ -95,7 +94,7 @@ def trace(
     return Traced(closed, out, kept, tuple(notes))
 
 
-def _watched(make: Make, thorough: Sequence[bool]) -> tuple[Closed, Watch]:
+def _watched(make: Make, thorough: Sequence[bool]) -> tuple[ClosedJaxpr, Watch]:
     """The jaxpr of a watched trace; of the next one, where that leaves something unknown.
 
     Each has a key of its own: JAX would remember the first, and the other would see nothing.
@@ -110,7 +109,7 @@ def _watched(make: Make, thorough: Sequence[bool]) -> tuple[Closed, Watch]:
     return closed, watch
 
 
-def _traced(make: Make, watch: Watch) -> tuple[Closed, PyTree, Watch]:
+def _traced(make: Make, watch: Watch) -> tuple[ClosedJaxpr, PyTree, Watch]:
     with watch:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
@@ -201,7 +200,7 @@ class _Differs(Exception):
     """The wide trace is another program."""
 
 
-def _read_off(closed: Closed, fun: Function | None, arguments: Sequence[AnyArray]) -> bool:
+def _read_off(closed: ClosedJaxpr, fun: Function | None, arguments: Sequence[AnyArray]) -> bool:
     """Learn all unknown constants from a trace in float64; False if that is another program."""
     if fun is None:
         return False
@@ -217,7 +216,7 @@ def _read_off(closed: Closed, fun: Function | None, arguments: Sequence[AnyArray
     return True
 
 
-def wide_trace(fun: Function, arguments: list[AnyArray]) -> Closed:
+def wide_trace(fun: Function, arguments: list[AnyArray]) -> ClosedJaxpr:
     """The closed jaxpr of `fun` with float64 (complex128) in place of floating arguments."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(fun)(*map(_widened, arguments))

@@ -18,8 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation
-from tanjax._jaxprs import Steps
+from tanjax._jaxpr_types import JaxEquation, Steps
 
 if TYPE_CHECKING:  # which reads this module
     from ._graph import Jaxpr, Value

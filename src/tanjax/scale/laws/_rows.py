@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from tanjax import _compat
-from tanjax._jaxprs import Steps
+from tanjax._jaxpr_types import Steps
 from tanjax.units.signatures import Each, Monomial, Signature
 
 from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of

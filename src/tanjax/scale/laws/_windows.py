@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tanjax._jaxpr_types import Params
-from tanjax._jaxprs import Steps
+from tanjax._jaxpr_types import Params, Steps
 from tanjax._typing import DType
 
 from ..graph._graph import Node

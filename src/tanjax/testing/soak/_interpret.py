@@ -17,8 +17,8 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax._compat import Loop
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
-from tanjax._jaxprs import Readable, is_literal
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
+from tanjax._jaxprs import is_literal
 
 from ._primitives import MEANINGS, Unusable
 from ._wide import Sample, Wide, constant
