@@ -1,0 +1,425 @@
+"""Plant bugs in a copy of the tree, one at a time, and print the first test that catches each.
+
+    python tests/support/plant.py                # run the tests of each bug, by the map
+    python tests/support/plant.py --only solve   # only bugs with this text in their line
+    python tests/support/plant.py --against OLD  # try the test that caught a bug last time first
+    python tests/support/plant.py --map          # make the map: every test, and the lines it runs
+
+`planted.toml` lists the bugs: a function, a text in the function, and the text that replaces it.
+Code that moves takes its bugs along (`tests/library/test_plant.py` fails if a bug has lost its
+place). A bug with the field `equivalent` is not run; the field says why no test can see it.
+
+The map comes from coverage.py, in every process that a test starts. JAX traces a program once, so a
+second test of the same program would seem to run nothing: JAX's caches are cleared before each test
+function. The tests of a bug are those that run its text: first those of the mirror of its module,
+then one parameter of each test function, fast tests first. The first failure ends the bug. A test
+that caught a bug must pass without one; otherwise it is left out and its bugs run again.
+
+Sharp edges: the map describes the tree at the time of `--map`. For text that runs at import, all
+tests of the module count. PyTorch's tests take part if torch is installed.
+"""
+
+import argparse
+import ast
+import collections
+import dataclasses
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIST = Path(__file__).with_name("planted.toml")
+FOLDER = ROOT / ".planted"
+CAUGHT = FOLDER / "caught.json"
+ROOTS = {"tanjax": "src", "tanjax_rules": "rules"}  # also the packages whose cases the kit runs
+BATCHES = (1, 40, 400, 10_000)  # tests of one process; most bugs end in the first two
+SECONDS = 600  # of tests for one bug: the whole list ends within two hours
+
+
+# ------------------------------------------------------------------------------- the list of bugs
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """One slip: in this function, what replaces this text."""
+
+    function: str
+    kind: str
+    text: str
+    planted: str
+    equivalent: str = ""
+
+    @property
+    def path(self):
+        """The module's file, as git names it."""
+        module = self.function.partition(":")[0]
+        base = Path(ROOTS[module.partition(".")[0]], *module.split("."))
+        return base / "__init__.py" if (ROOT / base).is_dir() else base.with_suffix(".py")
+
+    def __str__(self):
+        return f"{self.function} [{self.kind}] {' '.join(self.text.split())[:40]}"
+
+
+def bugs():
+    """The list, in its order."""
+    return [Bug(**entry) for entry in tomllib.loads(LIST.read_text())["bug"]]
+
+
+def functions(tree, qualname):
+    """The lines (first, last) of each function or class of this name; of the module without one."""
+    if not qualname:
+        return [(1, sys.maxsize)]
+    found = []
+
+    def walk(node, prefix):
+        for child in ast.iter_child_nodes(node):
+            name = prefix
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                name = f"{prefix}{child.name}"
+                if name == qualname:
+                    first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+                    found.append((first, child.end_lineno))
+                name += "."
+            walk(child, name)
+
+    walk(tree, "")
+    return found
+
+
+def place(bug, source):
+    """Where in the source the text of a bug begins; an error says why there is no such place."""
+    lines = source.splitlines(keepends=True)
+    places = set()
+    for first, last in functions(ast.parse(source), bug.function.partition(":")[2]):
+        text = "".join(lines[first - 1 : last])
+        start = sum(map(len, lines[: first - 1]))
+        found = text.find(bug.text)
+        while found >= 0:
+            places.add(start + found)
+            found = text.find(bug.text, found + 1)
+    if len(places) != 1:
+        raise LookupError(f"{bug}: the text occurs {len(places)} times in {bug.path}, not once")
+    return places.pop()
+
+
+def planted(bug, source):
+    """The source with the bug."""
+    start = place(bug, source)
+    return source[:start] + bug.planted + source[start + len(bug.text) :]
+
+
+def lines_of(bug, source):
+    """The numbers of the lines on which the text of a bug stands."""
+    first = source.count("\n", 0, place(bug, source)) + 1
+    return range(first, first + bug.text.rstrip().count("\n") + 1)
+
+
+# --------------------------------------------- a pytest plugin: which test runs what, which fails
+
+
+def pytest_configure(config):
+    """In each worker: measure, begin without caches, write down what fails."""
+    if "PLANT_MAP" in os.environ and hasattr(config, "workerinput"):
+        config.pluginmanager.register(Contexts(), "plant-contexts")
+    if "PLANT_TESTS" in os.environ:
+        config.pluginmanager.register(Chosen(), "plant-chosen")
+
+
+class Contexts:
+    """Measure the lines that each test runs, and how long it takes."""
+
+    def __init__(self):
+        import coverage
+
+        self.coverage = coverage.Coverage.current()
+        self.function = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        import jax
+
+        function = getattr(item, "originalname", item.name), item.path
+        if function != self.function:
+            jax.clear_caches()
+            self.function = function
+        self.coverage.switch_context(item.nodeid)
+        start = time.perf_counter()
+        yield
+        with open(f"{os.environ['PLANT_MAP']}/seconds-{os.getpid()}", "a") as file:
+            print(json.dumps([item.nodeid, time.perf_counter() - start]), file=file)
+        self.coverage.switch_context("")
+        return True
+
+
+class Chosen:
+    """Run the tests of a list, in its order; write the first that fails to a file."""
+
+    def __init__(self):
+        self.order = {
+            name: i
+            for i, name in enumerate(json.loads(Path(os.environ["PLANT_TESTS"]).read_text()))
+        }
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.order),
+            key=lambda item: self.order[item.nodeid],
+        )
+
+    def pytest_runtest_logreport(self, report):
+        self.note(report)
+
+    def pytest_collectreport(self, report):
+        self.note(report)
+
+    def note(self, report):
+        if report.failed:
+            with open(os.environ["PLANT_FAILED"], "a") as file:
+                print(report.nodeid, file=file)
+
+
+# ------------------------------------------------------------------- processes, in a tree of files
+
+
+def environment(tree):
+    """The variables for a tree other than the one that is installed."""
+    paths = [tree / "src", tree / "rules", tree / "tests" / "support"]
+    defaults = {
+        "HYPOTHESIS_PROFILE": "ci",
+        "JAX_COMPILATION_CACHE_DIR": str(FOLDER / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return defaults | os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+
+
+def copy_of_tree(folder):
+    """Copy what git would: the files of the working tree that it does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def failing(tree, tests, *, first=True):
+    """Those of these tests that fail in a tree; a name in brackets where no test could say it."""
+    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    kit = {test.split("::")[1] for test in tests if test.startswith("::")}  # `::PACKAGE::CASE`
+    command = [sys.executable, "-m", "pytest", "-p", "plant", "-p", "no:cacheprovider"]
+    command += ["-x"] * first + [f"--tanjax-check={package}" for package in sorted(kit)]
+    command += [file for file in files if file] or ["tests/support"]  # a folder without tests
+    with tempfile.TemporaryDirectory() as folder:
+        listed, failed = Path(folder, "tests"), Path(folder, "failed")
+        listed.write_text(json.dumps(tests))
+        failed.touch()
+        chosen = {"PLANT_TESTS": str(listed), "PLANT_FAILED": str(failed)}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=tree,
+                env=environment(tree) | chosen,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=3 * SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return ["[the tests do not end]"]
+        names = list(dict.fromkeys(failed.read_text().splitlines()))
+    return names or (["[the tests do not begin]"] if done.returncode not in (0, 5) else [])
+
+
+# ---------------------------------------------------------------------------------------- the map
+
+
+def make_map(workers):
+    """Run every test once under coverage.py; store the lines and the seconds of each."""
+    import coverage
+
+    data = FOLDER / "data"
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(parents=True)
+    settings = data / "coveragerc"
+    settings.write_text(
+        f"""
+[run]
+parallel = true
+data_file = {data}/coverage
+source = {ROOT}/src
+    {ROOT}/rules
+context = ${{PYTEST_CURRENT_TEST-}}
+disable_warnings = no-data-collected, module-not-measured
+"""
+    )
+    # Python imports this module in each process that it starts.
+    (data / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()\n")
+    variables = environment(ROOT)
+    variables["PYTHONPATH"] = f"{data}{os.pathsep}{variables['PYTHONPATH']}"
+    variables |= {"PLANT_MAP": str(data), "COVERAGE_PROCESS_START": str(settings)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "plant", "-n", str(workers)]
+    command += ["--dist", "worksteal", *(f"--tanjax-check={package}" for package in ROOTS)]
+    subprocess.run(command, cwd=ROOT, env=variables, check=False)
+
+    whole = coverage.Coverage(data_file=str(FOLDER / "coverage"), config_file=False)
+    whole.combine(str(path) for path in data.glob("coverage.*"))
+    whole.save()
+    seconds = {}
+    for path in data.glob("seconds-*"):
+        seconds |= dict(map(json.loads, path.read_text().splitlines()))
+    (FOLDER / "seconds.json").write_text(json.dumps(seconds))
+    shutil.rmtree(data)
+
+
+def mirror(path):
+    """What the names of the tests of a module begin with, from the nearest to the farthest."""
+    parts = [part.strip("_") for part in path.with_suffix("").parts[2:]]
+    root = "tests/rules" if path.parts[0] == "rules" else "tests"
+    names = [f"{root}/{'/'.join(parts[:-1])}/test_{parts[-1]}".replace("//", "/")]
+    return names + [f"{root}/{'/'.join(parts[:n])}/" for n in range(len(parts) - 1, 0, -1)]
+
+
+class Map:
+    """Which tests run a line, and in which order to try them."""
+
+    def __init__(self):
+        import coverage
+
+        self.data = coverage.CoverageData(str(FOLDER / "coverage"))
+        self.data.read()
+        self.seconds = json.loads((FOLDER / "seconds.json").read_text())
+
+    def tests(self, bug):
+        """The tests of a bug, those first that probably catch it, soonest."""
+        lines = self.data.contexts_by_lineno(str(ROOT / bug.path))
+        numbers = lines_of(bug, (ROOT / bug.path).read_text())
+        contexts = {context for n in numbers for context in lines.get(n, ())} - {""}
+        if not contexts:  # it runs at import
+            contexts = {context for those in lines.values() for context in those}
+        # A process has the name of the test that started it, and the part of it: `test (call)`.
+        names = {re.sub(r" \((setup|call|teardown)\)$", "", context) for context in contexts}
+        tests = names & self.seconds.keys()
+        near = mirror(bug.path)
+        by_function = collections.defaultdict(list)
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            by_function[test.partition("[")[0] if "::test_" in test else test].append(test)
+
+        def rank(position, test):
+            place = next((i for i, name in enumerate(near) if test.startswith(name)), len(near))
+            return position, place, self.seconds[test]
+
+        ranked = [(rank(i, t), t) for those in by_function.values() for i, t in enumerate(those)]
+        return [test for _, test in sorted(ranked)]
+
+
+# --------------------------------------------------------------------------------------- all bugs
+
+
+def first_catch(bug, tree, tests, seconds):
+    """The first test that fails with the bug in this tree, or an empty text."""
+    file = tree / bug.path
+    source = file.read_text()
+    file.write_text(planted(bug, source))
+    try:
+        spent, at = 0.0, 0
+        for size in BATCHES:
+            batch = []
+            for test in tests[at : at + size]:
+                spent += seconds[test]
+                if spent > SECONDS:
+                    break
+                batch.append(test)
+            if batch and (found := failing(tree, batch)):
+                return found[0]
+            at += size
+        return ""
+    finally:
+        file.write_text(source)
+
+
+def run(chosen, workers, before, say):
+    """Plant each bug. **Returns** the first catch of each, empty if no test caught it."""
+    tests_of, left_out, caught = Map(), set(), {}
+    todo = collections.deque(chosen)
+
+    def work():
+        with tempfile.TemporaryDirectory() as folder:
+            tree = copy_of_tree(Path(folder))
+            while todo:
+                try:
+                    bug = todo.popleft()
+                except IndexError:
+                    return
+                start = time.perf_counter()
+                tests = [test for test in tests_of.tests(bug) if test not in left_out]
+                tests.sort(key=lambda test: test != before.get(str(bug)))
+                caught[bug] = first_catch(bug, tree, tests, tests_of.seconds)
+                say(bug, caught[bug], len(tests), time.perf_counter() - start)
+
+    while todo:
+        threads = [threading.Thread(target=work) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with tempfile.TemporaryDirectory() as folder:
+            said = sorted({test for test in caught.values() if "::" in test} - left_out)
+            wrong = failing(copy_of_tree(Path(folder)), said, first=False)
+        left_out.update(wrong)
+        todo.extend(bug for bug, test in caught.items() if test in wrong)
+        for test in wrong:
+            print(f"fails without a bug and is left out: {test}", flush=True)
+    return {str(bug): test for bug, test in caught.items()}
+
+
+def main():
+    """Read the command line; the exit status is 1 if a bug is not caught."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--map", action="store_true", help="make the map of the tests, no more")
+    parser.add_argument("--only", default="", metavar="TEXT", help="bugs with this in their line")
+    parser.add_argument("--against", type=Path, metavar="OLD", help=f"an old {CAUGHT.name}")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    before = json.loads(options.against.read_text()) if options.against else {}
+    if options.map or not (FOLDER / "seconds.json").exists():
+        make_map(options.workers)
+    if options.map:
+        return
+    listed = bugs()
+    chosen = [bug for bug in listed if not bug.equivalent and options.only in str(bug)]
+    if importlib.util.find_spec("torch") is None:
+        print("torch is not installed: the bugs of tanjax.bridges.torch are NOT planted")
+        chosen = [bug for bug in chosen if not bug.function.startswith("tanjax.bridges.torch")]
+    start = time.perf_counter()
+
+    def say(bug, test, tests, seconds):
+        print(f"{test or 'NOT CAUGHT':<60} {seconds:4.0f} s of {tests:5} tests  {bug}", flush=True)
+
+    caught = run(chosen, options.workers, before, say)
+    CAUGHT.write_text(json.dumps(caught, indent=1, sort_keys=True))
+    missed = [bug for bug, test in caught.items() if not test]
+    minutes = (time.perf_counter() - start) / 60
+    print(f"{len(caught) - len(missed)} of {len(caught)} caught in {minutes:.0f} minutes;", end=" ")
+    print(f"{len(listed) - len(chosen)} not run (equivalent, or not chosen)")
+    for bug in missed:
+        print(f"NOT CAUGHT{' ANY MORE' if before.get(bug) else ''}: {bug}")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
