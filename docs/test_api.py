@@ -1,49 +1,85 @@
-"""The API page lists every public name, and every public name says what it is for."""
+"""The API pages list every public name, and every public name says what it is for.
+
+The page of PyTorch's bridge is compared without importing torch, as the documentation is built.
+"""
 
 import ast
+import importlib
 import inspect
+import operator
 import re
 from pathlib import Path
 
 import pytest
 
 import tanjax
-import tanjax.rules
-import tanjax.testing
+import tanjax.bridges
 
-PAGE = Path(__file__).parent / "pages" / "api.md"
+pytestmark = pytest.mark.docs
 
-
-def public(module):
-    """The names that a package's face re-exports: `from ._x import name as name`."""
-    face = ast.parse(inspect.getsource(module))
-    inside = {n for f in ast.walk(face) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
-    imports = [n for n in ast.walk(face) if isinstance(n, ast.ImportFrom) and n not in inside]
-    return {name.asname for node in imports for name in node.names} - {None, "__version__"}
+PAGES = Path(__file__).parent / "pages"
+PACKAGE = Path(tanjax.__file__).parent
+TORCH = PACKAGE / "bridges" / "torch"
 
 
-NAMES = sorted(
-    public(tanjax)
-    | {f"testing.{name}" for name in public(tanjax.testing)}
-    | {f"rules.{name}" for name in public(tanjax.rules) - public(tanjax)}
+def face(file):
+    """The names that a module re-exports, and from where: `from ._x import name as name`."""
+    tree = ast.parse(file.read_text())
+    inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n not in inside]
+    names = {a.asname: n.module for n in imports for a in n.names if a.asname}
+    return {name: module for name, module in names.items() if name[0] != "_"}
+
+
+def defined(path):
+    """The functions and classes of a file."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {n.name: n for n in ast.parse(path.read_text()).body if isinstance(n, kinds)}
+
+
+def defined_by(bridge):
+    """The functions and classes that a bridge itself defines, without underscore."""
+    module = importlib.import_module(f"tanjax.bridges.{bridge}")
+    mine = (n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__)
+    return {f"bridges.{bridge}.{name}" for name in mine if name[0] != "_"}
+
+
+FACE, RULES = face(PACKAGE / "__init__.py").keys(), face(PACKAGE / "rules.py").keys()
+TESTING = face(PACKAGE / "testing" / "__init__.py")
+NAMES = FACE | {f"rules.{n}" for n in RULES - FACE} | {f"testing.{n}" for n in TESTING}
+# Of an equation a program tells; the passes have a face of their own.
+BESIDES = {"capture.Equation", *(f"capture.passes.{n}" for n in ("cost", "CostTable", "CostRow"))}
+BRIDGES = {"typing.Quantity", "typing.checked"}.union(
+    *(defined_by(bridge) for bridge in dir(tanjax.bridges) if bridge != "torch")
 )
-# The folder `capture` and its function have one name; of an equation a program tells.
-ON_THE_PAGE = {"capture": "capture.capture"}
-NOT_IN_THE_FACE = {"capture.Equation"} | {
-    f"capture.passes.{name}" for name in ("cost", "CostTable", "CostRow")
-}
+OFFERED = face(TORCH / "__init__.py")
+FILES = {name: (f"{module}.py", name) for name, module in OFFERED.items() if module}
+FILES |= {f"nn.{name}": ("nn.py", name) for name in defined(TORCH / "nn.py") if name[0] != "_"}
 
 
-def test_page_lists_every_public_name():
-    listed = re.findall(r"^::: tanjax\.(\S+)$", PAGE.read_text(), re.MULTILINE)
-    names = {ON_THE_PAGE.get(name, name) for name in NAMES}
-    assert sorted(listed) == sorted(names | NOT_IN_THE_FACE)
+@pytest.mark.parametrize(
+    ("page", "package", "names"),
+    [
+        # The folder `capture` and its function have one name.
+        ("api", "tanjax", NAMES - {"capture"} | {"capture.capture"} | BESIDES),
+        ("api_bridges", "tanjax", BRIDGES),
+        ("api_torch", "tanjax.bridges.torch", FILES),
+    ],
+)
+def test_page_lists_every_public_name(page, package, names):
+    text = (PAGES / f"{page}.md").read_text()
+    listed = re.findall(rf"^::: {re.escape(package)}\.(\S+)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted(names)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(NAMES | BRIDGES))
 def test_docstring(name):
-    value = tanjax
-    for part in name.split("."):
-        value = getattr(value, part)
+    value = operator.attrgetter(name)(tanjax)
     if not isinstance(value, tuple):  # a constant is explained by a comment
         assert (inspect.getdoc(value) or "").strip()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_docstring_of_the_bridge_to_torch(name):
+    file, inner = FILES[name]
+    assert ast.get_docstring(defined(TORCH / file)[inner])

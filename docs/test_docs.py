@@ -16,20 +16,25 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
+
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-PAGES = [ROOT / "README.md", *sorted((DOCS / "pages").rglob("*.md"))]
-EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
-TORCH = {"torch.md": ("torch",), "torch_digits.py": ("torch", "sklearn")}  # pages and examples
 SEVERAL = "four_devices.py"  # has a test of its own, which runs it in one process as well
 SMALLER = {"million_points.py": ("--size", "61", "--order", "10")}  # in seconds
 
 
-def needs(path):
-    """Skip what shows an optional library where that is not installed."""
-    lacking = [name for name in TORCH.get(path.name, ()) if importlib.util.find_spec(name) is None]
-    if lacking:
-        pytest.skip(f"{path.name} was NOT run: {', '.join(lacking)} not installed")
+def shown(*paths):
+    """Parameters of pages and examples: all but the README are slow, some need PyTorch."""
+    parameters = []
+    for path in sorted(paths):
+        marks = [] if path.name == "README.md" else [pytest.mark.slow]
+        if path.name in ("torch.md", "torch_digits.py"):
+            is_there = importlib.util.find_spec("torch") and importlib.util.find_spec("sklearn")
+            reason = f"{path.name} was NOT run: PyTorch and scikit-learn are not installed"
+            marks += [pytest.mark.torch, pytest.mark.skipif(not is_there, reason=reason)]
+        parameters.append(pytest.param(path, marks=marks, id=str(path.relative_to(ROOT))))
+    return parameters
 
 
 def environment():
@@ -56,7 +61,7 @@ def run_python(*arguments, cwd):
 @pytest.fixture(scope="module")
 def run_script():
     """The same of a script, with its arguments, in a fork where that is safe; warnings raise."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or "COVERAGE_PROCESS_START" in os.environ:
         yield lambda *arguments, cwd: run_python("-W", "error", *arguments, cwd=cwd)
         return
     command = [sys.executable, "-W", "error", str(DOCS / "run_forked.py")]
@@ -77,21 +82,20 @@ def run_script():
         server.stdin.close()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", shown(ROOT / "README.md", *(DOCS / "pages").rglob("*.md")))
 def test_page(page, tmp_path, run_script):
-    needs(page)
     output = run_script(DOCS / "run_page.py", page, cwd=tmp_path)
     assert page.name != "README.md" or ": 0 blocks" not in output, "the README shows no code"
 
 
 @pytest.mark.parametrize(
-    "example", [e for e in EXAMPLES if e.name != SEVERAL], ids=lambda example: example.name
+    "example", shown(*(e for e in (DOCS / "examples").glob("*.py") if e.name != SEVERAL))
 )
 def test_example(example, tmp_path, run_script):
-    needs(example)
     assert run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path) is not None
 
 
+@pytest.mark.slow
 def test_four_devices_of_two_processes(tmp_path):
     """The same loss as in one process, to all digits that the example prints."""
     example = DOCS / "examples" / SEVERAL
@@ -122,9 +126,24 @@ def test_four_devices_of_two_processes(tmp_path):
         assert loss in output, output
 
 
-def test_docstrings(tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "packages",
+    [
+        pytest.param(("tanjax", "tanjax_rules"), id="tanjax"),
+        pytest.param(
+            ("tanjax.bridges.torch",),
+            marks=[
+                pytest.mark.torch,
+                pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no PyTorch"),
+            ],
+            id="torch",
+        ),
+    ],
+)
+def test_docstrings(tmp_path, packages):
     """The examples in docstrings are true, and there are some."""
-    output = run_python(DOCS / "run_docstrings.py", "tanjax", "tanjax_rules", cwd=tmp_path)
+    output = run_python(DOCS / "run_docstrings.py", *packages, cwd=tmp_path)
     assert not output.startswith("0 examples")
 
 

@@ -8,9 +8,12 @@ import pytest
 
 table = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "generate_torch_table.py")))
 
-pytestmark = pytest.mark.skipif(
-    not table.DATA.exists(), reason="no data: python tests/support/torch_opinfo.py --json ..."
-)
+pytestmark = [
+    pytest.mark.docs,
+    pytest.mark.skipif(
+        not table.DATA.exists(), reason="no data: python tests/support/torch_opinfo.py --json ..."
+    ),
+]
 
 
 def test_page_is_current():

@@ -29,6 +29,7 @@ def relabelled(tree, seed):
     return jax.tree.map(move, tree, is_leaf=lambda x: type(x) is Q or x is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_function_regards_the_exponent(group):
     """A metre is 2^-3 times 2^3 m: no function may see a difference."""

@@ -79,44 +79,35 @@ def assert_close(got, want, scale=None):
     np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-9 * max(size, 1e-30))
 
 
+def assert_dimension(q, dimension):
+    length, time = dimension
+    unit = q.unit if type(q) is tj.Unitful else tj.units.one
+    assert unit.dimension is (tj.unit("m") ** length * tj.unit("s") ** time).dimension
+
+
 @settings(max_examples=40)
 @given(data=st.data(), program=programs())
-def test_random_formulas(data, program):
-    """Value and unit in SI, whatever the prefixes."""
+def test_random_formulas_and_their_gradients_are_those_in_si(data, program):
+    """Another prefix of the inputs is another name for the same value and the same gradient."""
     numbers, inputs = quantities(data)
-    want, dimension = run(program, jnp, map(jnp.asarray, numbers), INPUTS)
-    got, _ = run(program, tnp, inputs, INPUTS)
-    assert type(got) is tj.Unitful
-    length, time = dimension
-    assert got.unit.dimension is (tj.unit("m") ** length * tj.unit("s") ** time).dimension
-    assert_close(si(got), want)
-
-
-@settings(max_examples=20)
-@given(data=st.data(), program=programs())
-def test_random_gradients_and_prefix_changes(data, program):
-    """Gradients too; and another prefix of the inputs is another name for the same gradient."""
-    numbers, inputs = quantities(data)
+    plain = list(map(jnp.asarray, numbers))
+    value, dimension = run(program, jnp, plain, INPUTS)
+    found, _ = run(program, tnp, inputs, INPUTS)
+    assert type(found) is tj.Unitful
+    assert_dimension(found, dimension)
+    assert_close(si(found), value)
     weights = jnp.asarray([0.5, -1.0, 2.0])
     loss = lambda np_, *xs: np_.sum(weights * run(program, np_, xs, INPUTS)[0])
-    arguments = tuple(range(len(INPUTS)))
-    want = jax.grad(lambda *v: loss(jnp, *v), arguments)(*map(jnp.asarray, numbers))
-    gradient = tj.grad(lambda *q: loss(tnp, *q), arguments)
-    bars = gradient(*inputs)
-    dimension = run(program, jnp, map(jnp.asarray, numbers), INPUTS)[1]
+    want = jax.grad(lambda *v: loss(jnp, *v), (0, 1, 2))(*plain)
     # A gradient may cancel: zero in one prefix is rounding noise of `loss / input` in another.
-    value = run(program, jnp, map(jnp.asarray, numbers), INPUTS)[0]
     scale = max(float(jnp.max(jnp.abs(w))) for w in [*want, value / min(map(np.min, numbers))])
-    for bar, w, own in zip(bars, want, INPUTS, strict=True):
-        length, time = (p - q for p, q in zip(dimension, own, strict=True))
-        unit = bar.unit if type(bar) is tj.Unitful else tj.units.one
-        assert unit.dimension is (tj.unit("m") ** length * tj.unit("s") ** time).dimension
-        assert_close(si(bar), w, scale)
-    other = [
-        q.to(data.draw(st.sampled_from(PREFIXES[k]))) for q, k in zip(inputs, KINDS, strict=True)
-    ]
-    for bar, w in zip(gradient(*other), want, strict=True):
-        assert_close(si(bar), w, scale)
+    gradient = tj.grad(lambda *q: loss(tnp, *q), (0, 1, 2))
+    kinds = zip(inputs, KINDS, strict=True)
+    other = [q.to(data.draw(st.sampled_from(PREFIXES[kind]))) for q, kind in kinds]
+    for arguments in (inputs, other):
+        for bar, w, own in zip(gradient(*arguments), want, INPUTS, strict=True):
+            assert_dimension(bar, tuple(p - q for p, q in zip(dimension, own, strict=True)))
+            assert_close(si(bar), w, scale)
 
 
 @settings(max_examples=30)

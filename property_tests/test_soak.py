@@ -16,11 +16,10 @@ from rich.console import Console
 
 import tanjax as tj
 from tanjax import transforms
-from tanjax.testing.soak import Reference, generate
+from tanjax.testing.soak import Band, Program, Reference, generate
 from tanjax.testing.soak.__main__ import main
 from tanjax.testing.soak._hunt import one, report
-from tanjax.testing.soak._judge import Band
-from tanjax.testing.soak._programs import Argument, Call, Program, Step
+from tanjax.testing.soak._programs import Argument, Call, Step
 from tanjax.testing.soak._run import _as_plain, expected, run
 from tanjax.testing.soak._shrink import shrink
 
@@ -32,11 +31,11 @@ SEEDS = {
 }
 
 
-def squares(*, calls, text="{0} * {0}", traced=False):
+def squares(*, calls, text="{0} * {0}", kind="v", wrap="plain"):
     """A program of one operation."""
-    step = Step("v0", "arithmetic", text, ("x0",), "v")
+    step = Step("v0", "arithmetic", text, ("x0",), kind)
     made = tuple(Call((np.array(c, np.float32).astype(float),), "given") for c in calls)
-    return Program(0, "float32", (Argument("x0", "v"),), (), (), (step,), ("v0",), "plain", made)
+    return Program(0, "float32", (Argument("x0", "v"),), (), (), (step,), ("v0",), wrap, made)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -110,11 +109,7 @@ def test_bands_of_quantities_leave_room_for_the_largest_entry():
 
 def test_a_nan_that_xla_drops_is_no_loss():
     """The gradient of `max` is 1/0 times a mask, of which XLA makes a choice, in any dtype."""
-    step = Step("v0", "reduction", "jnp.max({0})", ("x0",), "s")
-    call = Call((np.array([1.0, np.nan]),), "given")
-    program = Program(
-        0, "float32", (Argument("x0", "v"),), (), (), (step,), ("v0",), "grad", (call,)
-    )
+    program = squares(calls=[[1.0, np.nan]], text="jnp.max({0})", kind="s", wrap="grad")
     assert np.isnan(expected(program)).all()
     assert run(program) is None
 
@@ -242,6 +237,7 @@ def test_command(tmp_path):
     assert log.read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "first"), [(d, first) for d, firsts in SEEDS.items() for first in firsts]
 )
@@ -252,6 +248,7 @@ def test_promises(dtype, first):
         assert outcome.failure is None, report(outcome.failure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_quantities_outside_of_jit_are_right_or_warn(dtype):
     for seed in range(40):
@@ -260,6 +257,7 @@ def test_quantities_outside_of_jit_are_right_or_warn(dtype):
         assert outcome.failure is None, report(outcome.failure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "planted"),
     [

@@ -2,15 +2,10 @@ import importlib.util
 
 import tanjax as tj
 from jax_session import collect as collect, float32 as float32, getkey as getkey
+from tanjax.testing.pytest_plugin import CheckItem
 
 tj.rules.packs()  # before a test imports a module of theirs: each rule says from which one it is
 
-# Tests of many seconds, in processes of their own: first, or one worker ends alone with them.
-LONG = (
-    "tests/library/test_signatures.py::test_every_call",
-    "tests/scale/together/test_several_processes.py",
-    "docs/test_docs.py",
-)
 collect_ignore = [] if importlib.util.find_spec("torch") else ["bridges/torch"]
 
 
@@ -22,4 +17,11 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Mark the cases of the kit. Run tests of many seconds first, so that no worker ends alone."""
+    for item in items:
+        if isinstance(item, CheckItem):
+            item.add_marker("core")
+            if item.check.package == "tanjax_rules":
+                item.add_marker("slow")
+    is_long = lambda item: item.get_closest_marker("processes") or item.get_closest_marker("docs")
+    items.sort(key=lambda item: not is_long(item))

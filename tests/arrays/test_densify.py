@@ -58,3 +58,5 @@ def test_the_warning_names_the_line_of_the_user(compiled):
     with pytest.warns(tj.DensifyWarning) as caught:
         (jax.jit(run) if compiled else run)(kind(jnp.ones(2)))
     assert [(w.filename, w.lineno) for w in caught] == [(__file__, line)]
+    with tj.densify("error"), pytest.raises(tj.NoRuleError, match="Local"):  # warned or not
+        run(kind(jnp.ones(2)))

@@ -11,6 +11,8 @@ import tanjax as tj
 from comparisons import FLOAT0, assert_close, wave
 from tanjax.testing import Samples
 
+pytestmark = pytest.mark.core
+
 N = 3
 
 
@@ -18,140 +20,32 @@ def matrix(phase=0.3):
     return wave(jnp.zeros((N, N)), phase) + 2 * jnp.eye(N)
 
 
-def arrays():
-    m = matrix()
-    return {
-        "dense": m,
-        "Diagonal": tj.Diagonal(m[0]),
-        "Symmetric": tj.Symmetric(m),
-        "Hermitian": tj.Hermitian(jax.lax.complex(m, m.T)),
-        "Triangular": tj.Triangular(m),
-        "unit Triangular": tj.Triangular(m, lower=False, unit_diagonal=True),
-        "Scaled": tj.Scaled(m, 0.7),
-        "Fill": tj.Fill(0.7, (N, N)),
-        "Identity": tj.Identity(N),
-        "Zero": tj.Zero((N, N)),
-        "LowRank": tj.LowRank(m[:, :1], m[:, 1:2]),
-        "LowRankUpdate": tj.LowRankUpdate(tj.Diagonal(m[0]), m[:, :1], m[0, :1]),
-        "Kronecker": tj.Kronecker(m, [[2.0]]),
-        "BlockDiagonal": tj.BlockDiagonal(tj.Diagonal(m[0, :1]), m[:2, :2]),
-        "nested": tj.Scaled(tj.Symmetric(m), 1.3),
-    }
-
-
-every = pytest.mark.parametrize("kind", arrays())
-
-
-def cotangents(dtype):
-    """One of every member of the lattice of natural cotangents, and the same forms dense."""
-    u, v = (wave(jnp.zeros((N, 2), dtype), p) for p in (0.2, 1.1))
-    full = wave(jnp.zeros((N, N), dtype), 0.8)
-    d = tj.Diagonal(full[0])
-    return {
-        "dense": full,
-        "numpy": np.asarray(full),
-        "Outer": tj.Outer(u, v),
-        "Diagonal": d,
-        "Masked": tj.Masked(full, "strictly_upper"),
-        "Masked Outer": tj.Masked(tj.Outer(u, v), "lower"),
-        "Sum": tj.Sum(tj.Outer(u, v), d, full),
-        "Scaled": tj.Scaled(tj.Outer(u, v), jnp.asarray(0.3, dtype)),
-        "Zero": tj.Zero((N, N), dtype),
-        "Identity": tj.Identity(N, dtype),
-        "Symmetric": tj.Symmetric(full),
-        "Triangular": tj.Triangular(full),
-        "Fill": tj.Fill(full[0, 0], (N, N)),
-        "LowRank": tj.LowRank(u, v),
-        "LowRankUpdate": tj.LowRankUpdate(d, u),
-        "BlockDiagonal": tj.BlockDiagonal(full[:1, :1], full[1:, 1:]),
-        "Kronecker": tj.Kronecker(full, jnp.ones((1, 1), dtype)),
-    }
-
-
-@every
-def test_every_type_takes_every_member_of_the_lattice(kind):
-    x = arrays()[kind]
-
-    def run(x, natural):
-        return [
-            (tj.structural(x, y), jax.vjp(tj.destructure, x)[1](tj.destructure(y))[0])
-            for y in natural
-        ]
-
-    for got, want in jax.jit(run)(x, list(cotangents(x.dtype).values())):
-        assert_close(got, want)
-
-
-@every
-def test_the_four_maps_belong_together(kind):
-    x = arrays()[kind]
-
-    def run(x, t, y):
-        structural = tj.structural(x, y)
-        natural = tj.natural(x, structural)
-        tangent = tj.pushforward_of_destructure(x)(t)
-        return {
-            "J is the derivative of destructure": (
-                tj.destructure(tangent),
-                jax.jvp(tj.destructure, (x,), (t,))[1],
-            ),
-            "Jᵀ undoes J⁺ᵀ on visible cotangents": (tj.structural(x, natural), structural),
-            "J undoes J⁺ on natural tangents": (
-                tj.destructure(tj.project(x, tangent)),
-                tj.destructure(tangent),
-            ),
-            "J is adjoint to Jᵀ": (
-                jnp.real(jnp.sum(y * tj.destructure(tangent))),
-                jnp.real(tj.inner_product(structural, t)),
-            ),
-            "a projection is one": (
-                tj.destructure(tj.project(x, tj.project(x, y))),
-                tj.destructure(tj.project(x, y)),
-            ),
-            "visible": (tj.is_visible(x, structural), jnp.asarray(True)),
-        }
-
-    x_dot = wave(x) if not hasattr(x, "canonical") else wave(x).canonical()
-    y = wave(jnp.zeros(x.shape, x.dtype), 1.0)
-    for name, (got, want) in jax.jit(run)(x, x_dot, y).items():
-        try:
-            assert_close(got, want)
-        except AssertionError as error:
-            error.add_note(name)
-            raise
-
-
-@every
-def test_restructure_gives_back_what_was_destructured(kind):
-    x = arrays()[kind]
-    assert_close(tj.restructure(x, tj.destructure(x)), x)
-
-
-@pytest.mark.parametrize("kind", ["Diagonal", "Symmetric", "Triangular", "unit Triangular", "Fill"])
-def test_restructure_into_a_linear_or_affine_type_is_the_nearest_array(kind):
-    x, y = arrays()[kind], matrix(1.4)
+@pytest.mark.parametrize(
+    "x",
+    [
+        tj.Diagonal(matrix()[0]),
+        tj.Symmetric(matrix()),
+        tj.Triangular(matrix()),
+        tj.Triangular(matrix(), lower=False, unit_diagonal=True),
+        tj.Fill(0.7, (N, N)),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_restructure_into_a_linear_or_affine_type_is_the_nearest_array(x):
+    y = matrix(1.4)
     near = tj.destructure(tj.restructure(x, y))
     direction = tj.destructure(tj.project(x, wave(jnp.zeros((N, N)), 2.0)))
     np.testing.assert_allclose(jnp.sum((y - near) * direction), 0, atol=1e-10)
 
 
-def test_what_is_hidden_is_not_visible():
-    scaled = tj.Scaled(matrix(), 0.7)
-    hidden = scaled.replace(matrix=0.7 * matrix(), factor=-jnp.sum(matrix() ** 2))
-    assert not bool(tj.is_visible(scaled, hidden))
-    assert bool(jax.jit(lambda x: tj.is_visible(x, tj.structural(x, matrix(0.9))))(scaled))
+def test_small_hidden_part_is_not_visible():
+    x = tj.Scaled(matrix(), 0.7)
+    hidden = x.replace(matrix=0.7 * matrix(), factor=-jnp.sum(matrix() ** 2))
+    seen = tj.structural(x, matrix(0.9))
+    assert bool(jax.jit(tj.is_visible)(x, seen))
+    assert not bool(tj.is_visible(x, jax.tree.map(lambda s, h: s + 1e-5 * h, seen, hidden)))
     assert bool(tj.is_visible(matrix(), matrix()))
     assert bool(tj.is_visible(tj.Identity(2), tj.Identity(2)))
-
-
-@every
-def test_tangent_types_and_zero_tangents(kind):
-    x = arrays()[kind]
-    zero = tj.zero_tangent(x)
-    assert tj.tangent_type(zero) == tj.tangent_type(x) == tj.tangent_type(wave(x))
-    assert_close(tj.add_tangents(zero, wave(x)), wave(x))
-    assert_close(tj.add_tangents(wave(x), wave(x)), jax.tree.map(lambda v: 2 * v, wave(x)))
-    assert_close(tj.inner_product(zero, wave(x)), jnp.zeros(()))
 
 
 def test_tangent_types_differ_where_trees_shapes_or_dtypes_do():
@@ -225,21 +119,21 @@ def test_a_tangent_without_the_promise_of_its_primal(cls):
     )
 
 
-HELD = {
-    "Symmetric": lambda d: tj.Symmetric(d),
-    "Hermitian": lambda d: tj.Hermitian(jax.lax.complex(d, d.T)),
-    "Triangular": lambda d: tj.Triangular(d),
-    "Banded": lambda d: tj.Banded(d, 1, 1),
-    "twice": lambda d: tj.Scaled(tj.Symmetric(d), jnp.asarray(0.5)),
-}
-
-
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize(
+    "hold",
+    [
+        tj.Symmetric,
+        lambda d: tj.Hermitian(jax.lax.complex(d, d.T)),
+        tj.Triangular,
+        lambda d: tj.Banded(d, 1, 1),
+        lambda d: tj.Scaled(tj.Symmetric(d), jnp.asarray(0.5)),
+    ],
+)
 @jax.numpy_dtype_promotion("standard")
-def test_what_an_array_holds_keeps_its_invariant(name):
+def test_array_held_by_another_keeps_its_invariant(hold):
     """J⁺ and `canonical` of an array that holds one with redundant storage."""
     s = Samples(31)
-    x = tj.Scaled(HELD[name](s.normal(3, 3)), jnp.asarray(0.7))
+    x = tj.Scaled(hold(s.normal(3, 3)), jnp.asarray(0.7))
     v = s.normal(3).astype(x.dtype)
     moved = tj.restructure(x, s.normal(3, 3).astype(x.dtype))
     np.testing.assert_allclose(moved @ v, moved.to_dense() @ v, rtol=1e-5)

@@ -68,15 +68,6 @@ def test_structural_refuses_a_gradient_of_something_else():
         structural(PARAMS, {"x": natural["x"]})
 
 
-def test_structural_gradients_go_into_optax_as_they_are():
-    optimiser = optax.adam(1e-2)
-    gradient = jax.grad(lambda p: loss(p).to_value("J"))(PARAMS)
-    updates, _ = optimiser.update(gradient, optimiser.init(PARAMS), PARAMS)
-    moved = optax.apply_updates(PARAMS, updates)
-    assert moved["x"].unit is m
-    np.testing.assert_allclose(moved["x"].value, PARAMS["x"].value - 1e-2, rtol=1e-6)
-
-
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradient_descent_is_the_formula(compiled):
     optimiser = sgd(RATES)
@@ -87,16 +78,13 @@ def test_gradient_descent_is_the_formula(compiled):
 
     moved, _ = (jax.jit(step) if compiled else step)(PARAMS, optimiser.init(PARAMS))
     natural = tj.grad(loss)(PARAMS)
-    for name in ("x", "t", "bias"):
-        expected = PARAMS[name] - RATES[name] * natural[name]
-        unit = moved[name].unit if tj.is_structured(moved[name]) else "1"
-        assert tj.is_structured(moved[name]) is tj.is_structured(PARAMS[name])
-        got = moved[name].to_value(unit) if tj.is_structured(moved[name]) else moved[name]
-        np.testing.assert_allclose(got, expected.to_value(unit), rtol=1e-12)
+    for name, before in PARAMS.items():
+        got, expected = moved[name], before - RATES[name] * natural[name]
+        assert tj.is_structured(got) is tj.is_structured(before)
+        expected = expected.to_value(got.unit if tj.is_structured(got) else "1")
+        got, expected = (tj.destructure(getattr(x, "value", x)) for x in (got, expected))
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
     assert isinstance(moved["stiffness"].value, tj.Symmetric)
-    expected = (PARAMS["stiffness"] - RATES["stiffness"] * natural["stiffness"]).to_value("N/m")
-    got = moved["stiffness"].to_value("N/m")
-    np.testing.assert_allclose(tj.destructure(got), tj.destructure(expected), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("momentum", "nesterov"), [(None, False), (0.9, False), (0.9, True)])
@@ -199,24 +187,6 @@ def test_integers_stay_where_they_are(make):
         params = apply_updates(params, updates)
         assert area(params) < before
     assert params["n"] == 3
-
-
-def test_a_fit_in_a_compiled_loop():
-    """The motion of a body under gravity: its acceleration from its positions."""
-    times = jnp.linspace(0.0, 2.0, 5) * s
-    data = 0.5 * 9.81 * tj.unit("m/s2") * times**2
-    misfit = lambda g: ((0.5 * g * times**2 - data) ** 2).mean()
-    optimiser = sgd(0.2 * tj.unit("1/s4"))
-
-    def step(carry, _):
-        g, state = carry
-        updates, state = optimiser.update(tj.grad(misfit)(g), state, g)
-        return (apply_updates(g, updates), state), misfit(g)
-
-    start = jnp.array(100.0) * tj.unit("cm/s2")
-    (g, _), losses = tj.scan(step, (start, optimiser.init(start)), length=100)
-    np.testing.assert_allclose(g.to_value("m/s2"), 9.81, rtol=1e-9)
-    assert losses.unit.dimension is tj.unit("m2").dimension
 
 
 def test_the_loss_says_its_own_unit():

@@ -86,6 +86,44 @@ def test_fixed_point():
         fixed_point(lambda y, area: area / s, solver, 100.0 * cm, 2.0 * m**2)
 
 
+CONSTANT = optimistix.FixedPointIteration(1e-12, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "start", "expected"),
+    [
+        (3.0 * tj.unit("km"), 1.0 * m, 3000.0),
+        (0.0, 1.0 * m, 0.0),
+        (2.0, 1.0, 2.0),
+        (2.0 * tj.unit("m/km"), 1.0, 0.002),
+        (0.5, 1.0 * tj.unit("percent"), 50.0),
+        (tj.Unitful(20.0, "degC"), 1.0 * tj.unit("K"), 293.15),
+    ],
+    ids=str,
+)
+def test_results_of_functions_are_converted(x, start, expected):
+    value = fixed_point(lambda y, args: x, CONSTANT, start).value
+    assert getattr(value, "unit", None) is getattr(start, "unit", None)
+    assert getattr(value, "value", value) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("x", "start", "told"),
+    [
+        (2.0, 1.0 * m, "fixed_point: value: the unit does not fit"),
+        (2.0 * m, 1.0, "fixed_point: value: the unit does not fit"),
+        (2.0 * m, 1.0 * s, "fixed_point: value: the unit does not fit"),
+        (False, 1.0 * m, "fixed_point: value: the unit does not fit"),
+        ({"t": [5.0 * m]}, {"t": [1.0 * s]}, r"fixed_point: value\['t'\]\[0\]"),
+        ({"x": 0.0 * m}, {"t": 0.0 * m}, "fixed_point: value: the tree has the wrong structure"),
+    ],
+    ids=str,
+)
+def test_results_that_do_not_fit_are_named(x, start, told):
+    with pytest.raises((tj.UnitError, tj.ShapeError), match=told):
+        fixed_point(lambda y, args: x, CONSTANT, start)
+
+
 def test_minimum_of_an_energy():
     """A mass on a spring hangs at m g / k."""
     energy = lambda x, k: 0.5 * k * x**2 - 2.0 * tj.unit("kg") * G * x

@@ -3,9 +3,6 @@
 # ruff: noqa: F821
 # Texts in these annotations are units and sizes, not names.
 
-import subprocess
-import sys
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +12,6 @@ from beartype import beartype
 from jaxtyping import Array, Float, Int, PyTree, TypeCheckError, jaxtyped
 
 import tanjax as tj
-from tanjax.bridges._typing import _DIMENSIONS
 from tanjax.typing import Quantity, checked
 
 speed = jnp.arange(3.0) * tj.unit("km/h")
@@ -70,8 +66,6 @@ def test_named_dimensions():
     assert isinstance(tj.Unitful(1.0, "eV"), Quantity["energy"])
     assert isinstance(tj.Unitful(1.0, "deg"), Quantity["angle"])
     assert not isinstance(tj.Unitful(1.0, "mas"), Quantity["mass"])
-    for name in _DIMENSIONS:
-        assert Quantity[name].dimension is tj.unit(_DIMENSIONS[name]).dimension
 
 
 def test_annotations_are_cached_and_spelled_as_in_the_source():
@@ -87,16 +81,14 @@ def test_annotations_are_cached_and_spelled_as_in_the_source():
         assert repr(eval(f"Quantity[{item}]", scope)) == f"Quantity[{item}]"
 
 
-@pytest.mark.parametrize(
-    ("item", "error"),
-    [("parrot", tj.UnitError), (("m", 3), TypeError), (("m", Float, 3), TypeError)],
-)
-def test_what_is_no_annotation(item, error):
-    with pytest.raises(error):
-        Quantity[item]
-
-
-def test_an_annotation_is_not_subscripted_again():
+def test_items_that_are_no_annotation_raise():
+    for item, error in (
+        ("parrot", tj.UnitError),
+        (("m", 3), TypeError),
+        (("m", Float, 3), TypeError),
+    ):
+        with pytest.raises(error):
+            Quantity[item]
     with pytest.raises(TypeError, match="already"):
         Quantity["m"]["s"]
 
@@ -122,18 +114,20 @@ def wrong_result(x: Quantity["m", Float, "n"]) -> Quantity["m", Float, "n"]:
     return x[:1] if x.shape[0] > 2 else x * x
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_jaxtyped_with_beartype(compiled):
-    function = jaxtyped(typechecker=beartype)(weighted)
-    function = jax.jit(function) if compiled else function
+@pytest.mark.parametrize("compile", [lambda f: f, jax.jit, tj.jit])
+@pytest.mark.parametrize("check", [jaxtyped(typechecker=beartype), checked])
+def test_good_calls_pass(check, compile):
     expected = np.arange(3.0) * 2 / 60
-    np.testing.assert_allclose(function(*GOOD).to_value("km"), expected, rtol=1e-15)
-    for bad in BAD.values():
-        with pytest.raises(TypeCheckError):
-            function(*bad)
+    found = compile(check(weighted))(*GOOD)
+    np.testing.assert_allclose(found.to_value("km"), expected, rtol=1e-15)
 
 
-def test_jaxtyped_checks_the_result():
+def test_jaxtyped_checks_arguments_and_the_result():
+    function = jaxtyped(typechecker=beartype)(weighted)
+    for call in (function, jax.jit(function)):
+        for bad in BAD.values():
+            with pytest.raises(TypeCheckError):
+                call(*bad)
     function = jaxtyped(typechecker=beartype)(wrong_result)
     for n in (2, 3):
         with pytest.raises(TypeCheckError, match="return"):
@@ -160,19 +154,12 @@ def test_checked_names_function_and_argument(bad, error, told, compile):
         assert text in str(caught.value)
 
 
-def test_checked_lets_good_calls_through():
-    expected = np.arange(3.0) * 2 / 60
-    for function in (checked(weighted), tj.jit(checked(weighted))):
-        np.testing.assert_allclose(function(*GOOD).to_value("km"), expected, rtol=1e-15)
+def test_checked_has_true_gradients_and_checks_the_result():
     gradient = tj.grad(lambda t: checked(weighted)(*GOOD[:2], t).sum())(GOOD[2])
     assert isinstance(gradient, Quantity["m/s", Float, ""])
-
-
-def test_checked_checks_the_result():
-    with pytest.raises(tj.UnitError, match="wrong_result: the result"):
-        checked(wrong_result)(jnp.ones(2) * tj.unit("m"))
-    with pytest.raises(tj.ShapeError, match="wrong_result: the result"):
-        checked(wrong_result)(jnp.ones(3) * tj.unit("m"))
+    for n, error in ((2, tj.UnitError), (3, tj.ShapeError)):
+        with pytest.raises(error, match="wrong_result: the result"):
+            checked(wrong_result)(jnp.ones(n) * tj.unit("m"))
 
 
 def test_sizes_of_one_call_do_not_bind_the_next():
@@ -220,33 +207,3 @@ def test_fields_of_equinox_modules():
         Body(1.0 * tj.unit("g"), jnp.ones(2) * tj.unit("km"))
     with pytest.raises(TypeCheckError):
         Body(1.0 * tj.unit("m"), jnp.ones(3) * tj.unit("km"))
-
-
-def test_importing_tanjax_loads_no_bridge_and_typing_no_library():
-    """What a bridge needs is imported with the bridge, and with nothing else."""
-    script = """
-import sys, tanjax
-libraries = {"beartype", "diffrax", "lineax", "matplotlib", "optax", "optimistix"}
-assert not libraries & set(sys.modules), libraries & set(sys.modules)
-assert "tanjax.bridges" not in sys.modules
-tanjax.typing.Quantity["m"]
-assert not libraries & set(sys.modules), libraries & set(sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
-def test_a_bridge_without_its_library_says_what_to_install():
-    script = """
-import sys
-names = ("diffrax", "lineax", "matplotlib", "optax", "optimistix")
-sys.modules.update(dict.fromkeys(names))
-import tanjax
-for name in names:
-    try:
-        getattr(tanjax.bridges, name)
-    except ImportError as error:
-        assert "pip install tanjax[ecosystem]" in str(error) and name in str(error)
-    else:
-        raise AssertionError(name)
-"""
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -12,6 +12,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 X = jnp.array([0.3, 1.7, -0.9])
 
 

@@ -67,6 +67,7 @@ def silent():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MATRICES)
 def test_updates_are_those_of_the_dense_array(name):
     a, kept = MATRICES[name], set()

@@ -10,6 +10,8 @@ from quantities import assert_quantity
 from tanjax.units import km, m, s
 
 Q = np.array([1.0, 2.0, 3.0]) * m
+D, DENSE = tj.Diagonal(jnp.array([1.0, 2.0, 3.0])), np.diag([1.0, 2.0, 3.0])
+OTHER = np.arange(9.0).reshape(3, 3)
 PERCENT = tj.unit("percent")
 
 
@@ -20,7 +22,6 @@ PERCENT = tj.unit("percent")
         (lambda: np.where([True, False, True], Q, 1.0 * km), [1.0, 1000.0, 3.0]),
         (lambda: np.delete(Q, [0]), [2.0, 3.0]),
         (lambda: np.repeat(Q, [1, 2, 1]), [1.0, 2.0, 2.0, 3.0]),
-        (lambda: np.repeat(Q, repeats=[1, 2, 1]), [1.0, 2.0, 2.0, 3.0]),
         (lambda: np.average(Q, weights=[1.0, 1.0, 2.0]), 2.25),
         (lambda: np.percentile(Q, [25.0, 75.0]), [1.5, 2.5]),
         (lambda: np.dot([1.0, 1.0, 1.0], Q), 6.0),
@@ -36,10 +37,8 @@ PERCENT = tj.unit("percent")
         (lambda: Q / [1.0, 2.0, 4.0], [1.0, 1.0, 0.75]),
         (lambda: Q - [1.0 * m, 1.0 * km, 0.0 * m], [0.0, -998.0, 3.0]),
         (lambda: Q @ [1.0, 1.0, 1.0], 6.0),
-        (lambda: np.concatenate([Q, [1.0, 1.0] * m]), [1.0, 2.0, 3.0, 1.0, 1.0]),
-        (lambda: np.sum(np.ones((2, 3)) * m, axis=(0, 1)), 6.0),
-        (lambda: np.reshape(Q, (3, 1)), [[1.0], [2.0], [3.0]]),
-        (lambda: np.tile(Q, [2]), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]),
+        (lambda: np.clip(Q, a_min=2.0 * m, a_max=2500.0 * tj.unit("mm")), [2.0, 2.0, 2.5]),
+        (lambda: np.clip(a=Q, a_min=0.002 * km, a_max=None), [2.0, 2.0, 3.0]),
     ],
 )
 def test_lists_are_arrays_where_numpy_takes_them_for_some(call, expected):
@@ -61,7 +60,6 @@ def test_the_order_of_parameters_is_that_of_numpy():
 
 def test_one_triangle_is_read_as_numpy_does():
     b = np.array([[5.0, 7.0], [2.0, 2.0]])
-    lambda got, unit, value: assert_quantity(got, unit, pytest.approx(value, abs=1e-5))
     for triangle in ("L", "U"):
         got = np.linalg.eigvalsh(b * m, triangle)
         np.testing.assert_allclose(got.to_value(m), np.linalg.eigvalsh(b, triangle), atol=1e-5)
@@ -71,7 +69,7 @@ def test_one_triangle_is_read_as_numpy_does():
     np.testing.assert_allclose(got.to_value(m), np.linalg.cholesky(b), atol=1e-5)
 
 
-def test_what_says_nothing_about_units_says_so():
+def test_functions_that_say_nothing_about_units_are_refused():
     doubler = np.frompyfunc(lambda x: 2 * x, 1, 1)
     add = np.frompyfunc(lambda x, y: x - y, 2, 1)
     for call in (lambda: doubler(Q), lambda: add(Q, Q), lambda: np.add.reduceat(Q, [0, 1])):
@@ -79,18 +77,19 @@ def test_what_says_nothing_about_units_says_so():
             call()
     with pytest.raises(tj.UnitError, match=r"unravel_index.*says nothing"):
         np.unravel_index(Q, (3, 3))
+    for call in (lambda: np.busday_count(D, D), lambda: np.frompyfunc(abs, 1, 1)(D)):
+        with pytest.raises(TypeError, match=r"no implementation|NotImplemented"):
+            call()
     assert np.can_cast(1.0 * m, float)
     assert not np.can_cast(Q, int)
 
 
-def test_what_is_written_into():
-    a = np.arange(3.0)
+def test_arrays_of_numpy_that_are_written_into():
+    a, b, c = np.arange(3.0), np.arange(3.0), np.arange(3.0)
     a *= m
     assert_quantity(a, "m", [0.0, 1.0, 2.0])
-    b = np.arange(3.0)
     b /= m
     assert_quantity(b, m**-1, [0.0, 1.0, 2.0])
-    c = np.arange(3.0)
     c += Q / m
     np.testing.assert_array_equal(c, [1.0, 3.0, 5.0])
     assert type(c) is np.ndarray
@@ -100,6 +99,11 @@ def test_what_is_written_into():
         c *= Q
     with pytest.raises(tj.UnitError):
         np.add(Q, Q, out=c)
+    x = OTHER.copy()
+    with tj.densify("allow"):
+        x += D
+        np.multiply(x, D, out=x)
+    np.testing.assert_allclose(x, (OTHER + DENSE) * DENSE)
 
 
 def test_units_beside_numpy():
@@ -146,27 +150,23 @@ def test_interp_right_after_interp_left():
     assert_quantity(got, "s", [-5.0, 5.0, 9.0])
 
 
-@pytest.mark.parametrize("power", [2, 3, -1, 0.5, 2.0, np.float32(2.0), jnp.float32(2.0), 0])
 @pytest.mark.parametrize("unit", ["km / m", "deg", "percent"])
-def test_powers_of_ratios_keep_their_units(power, unit):
+def test_powers_of_ratios_keep_their_units(unit):
     """As products do: nothing is converted before it must be."""
     r = 1.5 * tj.unit(unit)
-    got = r**power
-    assert got.unit == tj.unit(unit) ** float(power)
-    assert float(got.value) == pytest.approx(1.5 ** float(power), rel=1e-6)
-    if power == 2:
-        assert got.unit is (r * r).unit is tnp.square(r).unit
-        assert got == r * r
+    for power in (2, 3, -1, 0.5, 2.0, np.float32(2.0), jnp.float32(2.0), 0):
+        got = r**power
+        assert got.unit == tj.unit(unit) ** float(power)
+        assert float(got.value) == pytest.approx(1.5 ** float(power), rel=1e-6)
+    assert (r**2).unit is (r * r).unit is tnp.square(r).unit
+    assert r**2 == r * r
 
 
-def test_powers_that_need_a_number_convert_ratios():
+def test_powers_that_need_a_number_convert_ratios_and_refuse_units():
     r = 1.5 * km / (3.0 * m)
     assert_quantity(2.0 ** (2.0 * PERCENT), "1", 2.0**0.02)
     assert_quantity(r ** jnp.array([1.0, 2.0]), "1", [500.0, 250000.0])
     assert float(r**np.pi) == pytest.approx(500.0**np.pi, rel=1e-5)
-
-
-def test_a_power_that_is_no_number_names_the_unit():
     for call in (lambda: m ** jnp.ones(2), lambda: (2.0 * m) ** jnp.ones(2)):
         with pytest.raises(tj.UnitError, match=r"\bm\b"):
             call()
@@ -182,19 +182,7 @@ def test_outer_ufuncs():
         np.add.outer(a * m, b * s)
 
 
-def test_clip_with_the_names_of_numpy():
-    lengths = jnp.arange(6.0).reshape(2, 3) * m
-    limits = {"a_min": 1.0 * m, "a_max": 2000.0 * tj.unit("mm")}
-    expected = np.clip(np.arange(6.0).reshape(2, 3), 1, 2)
-    assert_quantity(np.clip(lengths, **limits), "m", expected)
-    assert_quantity(np.clip(a=lengths, **limits), "m", expected)
-
-
 # -- structured arrays -----------------------------------------------------------------------------
-
-D = tj.Diagonal(jnp.array([1.0, 2.0, 3.0]))
-DENSE = np.diag([1.0, 2.0, 3.0])
-OTHER = np.arange(9.0).reshape(3, 3)
 
 
 @pytest.mark.parametrize(
@@ -202,14 +190,9 @@ OTHER = np.arange(9.0).reshape(3, 3)
     [
         np.mean,
         np.exp,
-        np.tanh,
-        np.abs,
-        np.max,
-        np.real,
         np.tril,
         np.ravel,
         np.diag,
-        np.isfinite,
         lambda a: np.mean(a, axis=0),
         lambda a: np.std(a, axis=1, keepdims=True),
         lambda a: np.power(a, 2),
@@ -218,18 +201,14 @@ OTHER = np.arange(9.0).reshape(3, 3)
         lambda a: np.where(OTHER > 3, a, OTHER),
         lambda a: np.vdot(a, OTHER),
         lambda a: np.einsum("ij,jk->ik", a, OTHER),
-        lambda a: np.tensordot(OTHER, a, axes=1),
         lambda a: np.maximum(a, OTHER),
         lambda a: np.concatenate([a, OTHER]),
-        lambda a: np.vstack([OTHER, a]),
         lambda a: np.add.reduce(a),
         lambda a: np.multiply.outer(OTHER, a),
         lambda a: np.add.accumulate(a, axis=1),
-        lambda a: np.take(a, [0, 2], axis=1),
         lambda a: np.fft.fft(a),
         lambda a: np.linalg.matrix_rank(a),
         lambda a: np.linalg.multi_dot([a, OTHER, a]),
-        lambda a: np.equal(OTHER, a),
         lambda a: np.greater(OTHER, a),
         lambda a: a < OTHER,
         lambda a: np.allclose(a, a),
@@ -243,25 +222,9 @@ def test_functions_of_structured_arrays_are_those_of_the_dense_ones(call):
     assert np.shape(found) == np.shape(expected)
 
 
-def test_what_needs_no_dense_array_keeps_the_type():
+def test_functions_that_need_no_dense_array_keep_the_type():
     with tj.densify("error"):
         for f in (np.tanh, np.sqrt, np.abs, np.square, np.real, lambda a: np.power(a, 1.5)):
             assert isinstance(f(D), tj.Diagonal)
         with pytest.raises(tj.NoRuleError, match="exp: Diagonal"):
             np.exp(D)
-
-
-def test_structured_arrays_written_into_arrays_of_numpy():
-    x = OTHER.copy()
-    with tj.densify("allow"):
-        x += D
-        np.multiply(x, D, out=x)
-    np.testing.assert_allclose(x, (OTHER + DENSE) * DENSE)
-
-
-@pytest.mark.parametrize(
-    "call", [lambda: np.busday_count(D, D), lambda: np.frompyfunc(abs, 1, 1)(D)]
-)
-def test_functions_that_jax_does_not_have_are_refused(call):
-    with pytest.raises(TypeError, match=r"no implementation|NotImplemented"):
-        call()

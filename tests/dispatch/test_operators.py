@@ -50,19 +50,10 @@ BLOCKS = {
 
 @pytest.mark.parametrize(("a", "kind"), BLOCKS.values(), ids=BLOCKS)
 def test_a_contiguous_block_keeps_the_type(a, kind):
-    weights = jnp.asarray([[1.0, -2.0], [0.5, 3.0]])
-    loss = lambda a: jnp.sum(weights * jnp.sin(tj.destructure(a[1:3, 1:3]).real))
     with tj.densify("error"):
         block = a[1:3, 1:3]
-        assert type(block) is kind
-        gradient = jax.grad(loss)(a)
+    assert type(block) is kind
     np.testing.assert_array_equal(block.to_dense(), a.to_dense()[1:3, 1:3])
-    expected = jax.grad(lambda a: jnp.sum(weights * jnp.sin(a.to_dense()[1:3, 1:3].real)))(a)
-    jax.tree.map(
-        lambda g, e: g.dtype == jax.dtypes.float0 or np.testing.assert_allclose(g, e),
-        gradient,
-        expected,
-    )
 
 
 def test_a_block_off_the_diagonal_of_full_storage_is_an_array():

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.testing._algebra import algebra_samples
-
-SAMPLES = algebra_samples()
+from tanjax.testing import examples_of
 
 
 def dense(x):
@@ -17,23 +15,16 @@ def dense(x):
 
 def test_one_of_each_type_twice_is_a_batch_of_the_type():
     """Types without numbers become one that counts, as everywhere in a batch."""
+    types = [t for t in tj.rules.registered_array_types() if t.__module__.startswith("tanjax.")]
+    samples = [x for t in types for x in examples_of(t) if x.ndim == 2]
     with tj.densify("error"):
-        stacked = jax.jit(lambda xs: {k: tj.stack([x, x]) for k, x in xs.items()})(SAMPLES)
-    for name, x in SAMPLES.items():
-        assert stacked[name].shape == (2, 4, 4), name
-        assert tj.is_structured(stacked[name])
-        if name not in ("Identity", "Zero"):
-            assert type(stacked[name]) is type(x)
-        np.testing.assert_array_equal(dense(stacked[name]), np.stack([dense(x)] * 2))
-
-
-@pytest.mark.parametrize("join", [tj.numpy.stack, np.stack, tj.stack])
-def test_every_door_stacks(join):
-    x, y = tj.Diagonal([1.0, 2.0]), tj.Diagonal([3.0, 4.0])
-    with tj.densify("error"):
-        out = join([x, y])
-    assert isinstance(out, tj.Diagonal)
-    np.testing.assert_array_equal(dense(out), np.stack([dense(x), dense(y)]))
+        batches = jax.jit(lambda xs: [tj.stack([x, x]) for x in xs])(samples)
+    for x, batch in zip(samples, batches, strict=True):
+        assert batch.shape == (2, *x.shape)
+        assert tj.is_structured(batch)
+        if type(x) not in (tj.Identity, tj.Zero):
+            assert type(batch) is type(x)
+        np.testing.assert_array_equal(dense(batch), np.stack([dense(x)] * 2))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -3])
@@ -45,13 +36,15 @@ def test_a_batch_has_several_places_for_a_new_axis(axis):
     np.testing.assert_array_equal(dense(out), np.stack([dense(x), 2 * dense(x), dense(x)], axis))
 
 
-def test_batches_are_concatenated():
+@pytest.mark.parametrize("module", [tj, tj.numpy, np], ids=lambda m: m.__name__)
+def test_every_namespace_stacks_and_concatenates(module):
     x, y = tj.Diagonal(np.arange(6.0).reshape(2, 3)), tj.Diagonal(np.ones((1, 3)))
-    for join in (tj.concatenate, tj.numpy.concatenate, np.concatenate):
-        with tj.densify("error"):
-            out = join([x, y])
-        assert isinstance(out, tj.Diagonal)
-        np.testing.assert_array_equal(dense(out), np.concatenate([dense(x), dense(y)]))
+    with tj.densify("error"):
+        stacked, joined = module.stack([y, y + y]), module.concatenate([x, y])
+    assert isinstance(stacked, tj.Diagonal)
+    assert isinstance(joined, tj.Diagonal)
+    np.testing.assert_array_equal(dense(stacked), np.stack([dense(y), 2 * dense(y)]))
+    np.testing.assert_array_equal(dense(joined), np.concatenate([dense(x), dense(y)]))
 
 
 def test_gradients_reach_every_array():
@@ -104,23 +97,16 @@ def test_quantities_are_in_the_unit_of_the_first():
         tj.stack([x, tj.Diagonal([3.0, 4.0])])
 
 
-MISTAKES = {
-    "nothing": (lambda f: f([]), "at least one array"),
-    "shapes": (lambda f: f([tj.Identity(2), tj.Diagonal([1.0])]), "shapes do not fit"),
-    "ranks": (lambda f: f([tj.Identity(2), np.ones(2)]), "shapes do not fit"),
-    "axis": (lambda f: f([tj.Identity(2), tj.Identity(2)], 5), "axis 5 is out of range"),
-}
-
-
 @pytest.mark.parametrize("join", [tj.stack, tj.concatenate])
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_named(join, mistake):
-    call, says = MISTAKES[mistake]
-    with pytest.raises(tj.ShapeError, match=f"{join.__name__}: .*{says}"):
-        call(join)
-
-
-@pytest.mark.parametrize("join", [tj.stack, tj.concatenate])
-def test_one_array_is_no_list(join):
+def test_arrays_that_do_not_fit_are_refused(join):
+    eye = tj.Identity(2)
+    for args, says in (
+        (([],), "at least one array"),
+        (([eye, tj.Diagonal([1.0])],), "shapes do not fit"),
+        (([eye, np.ones(2)],), "shapes do not fit"),
+        (([eye, eye], 5), "axis 5 is out of range"),
+    ):
+        with pytest.raises(tj.ShapeError, match=f"{join.__name__}: .*{says}"):
+            join(*args)
     with pytest.raises(TypeError, match=f"{join.__name__}: needs a list or tuple"):
-        join(tj.Identity(2))
+        join(eye)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.core
+
 LAYERS = (
     "units",
     "scale",

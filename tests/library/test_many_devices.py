@@ -1,7 +1,8 @@
-"""What several devices send to each other, read in the compiled programs.
+"""Several devices: what they send to each other, `shard_map`, donated buffers, solvers of lineax.
 
 A structured array is a tree of its fields, and a field that is spread over devices by rows stays
-so: through the product, the solution, the sums, and what a gradient step makes of it.
+so: through the product, the solution, the sums, and what a gradient step makes of it. What is sent
+is read in the compiled programs.
 """
 
 import functools
@@ -9,12 +10,14 @@ import re
 
 import jax
 import jax.numpy as jnp
+import lineax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import tanjax as tj
-from comparisons import assert_close, scalar, wave
+from comparisons import assert_close, densely, scalar, wave
+from tanjax.arrays import is_inexact
 from tanjax.testing import cases_of
 
 N, K = 256, 4  # rows, and columns of thin matrices
@@ -185,18 +188,54 @@ def test_explicit_axes():
     assert_close(jax.device_get(got), jax.device_get(jax.jit(gradient)(thin, x, b)), 1e-9)
 
 
+# -- shard_map -------------------------------------------------------------------------------------
+
+
+def small_update():
+    base = tj.Diagonal(jnp.arange(2.0, 6))
+    return tj.LowRankUpdate(base, wave(jnp.zeros((4, 2)))), 1 + wave(jnp.zeros(4), 1.1)
+
+
+@pytest.mark.parametrize(
+    "specs", [(P(), P("i")), (P("i"), P("i")), (P("i"), P())], ids=["matrix", "none", "vector"]
+)
+def test_gradients_of_replicated_operands_are_summed(specs):
+    """The gradient outside and inside of the map."""
+    axes = tuple(None if s == P() else 0 for s in specs)
+    loss = lambda f: lambda a, x: jnp.sum(jnp.sin(f(a, x)))
+    four = lambda tree: jax.tree.map(lambda v: jnp.stack([v, 1.1 * v, 0.9 * v, 1.05 * v]), tree)
+
+    def run(solve, a, x):
+        a, x = (v if axis is None else four(v) for v, axis in zip((a, x), axes, strict=True))
+        many = jax.vmap(solve, axes)
+        spread = functools.partial(jax.shard_map, mesh=mesh(), in_specs=specs)
+        inside = spread(jax.grad(loss(many), (0, 1)), out_specs=specs)
+        outside = jax.value_and_grad(loss(spread(many, out_specs=P("i"))), (0, 1))
+        return inside(a, x), jax.jvp(outside, (a, x), jax.tree.map(jnp.sin, (a, x)))
+
+    solves = tj.solve, densely(jnp.linalg.solve)
+    got, want = (jax.jit(functools.partial(run, f))(*small_update()) for f in solves)
+    assert_close(got, want)
+
+
+def test_donated_buffers_are_used():
+    a, x = small_update()
+    bar = lambda f, a: jax.grad(lambda a: jnp.sum(jnp.sin(f(a, x))))(a)
+    step = lambda f: lambda a: jax.tree.map(lambda p, g: p - 0.1 * g, a, bar(f, a))
+    want = jax.jit(step(densely(jnp.linalg.solve)))(a)
+    assert_close(jax.jit(step(tj.solve), donate_argnums=0)(a), want)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(a))
+
+
 def every_rule():
     """One case of each operation with each type as its first structured argument, by operation."""
-    found, families = set(), {}
+    families = {}
     for case in cases_of("tanjax_rules"):
         first = next((type(a) for a in case.args if tj.is_structured(a)), None)
-        key = case.operation.name, first
-        if case.operation is tj.rules.solve_by:  # refused: see the page on several devices
-            continue
-        if first is not None and key not in found and is_smooth(case):
-            found.add(key)
-            families.setdefault(case.operation.name, []).append(case)
-    return families
+        refused = case.operation is tj.rules.solve_by  # see the page on several devices
+        if first is not None and not refused and is_smooth(case):
+            families.setdefault(case.operation.name, {}).setdefault(first, case)
+    return {name: list(cases.values()) for name, cases in families.items()}
 
 
 def is_smooth(case):
@@ -213,8 +252,8 @@ def loss_of(name, all_args, scale):
     """A number of all cases of an operation; the first operand is times a number of each device."""
     total = jnp.zeros(())
     for case, args in zip(FAMILIES[name], all_args, strict=True):
-        moved = jax.tree.map(lambda v: _moved(v, scale), args[0]), *args[1:]
-        total = total + scalar(functools.partial(case.operation, **case.static))(*moved)
+        first = jax.tree.map(lambda v: v * scale.astype(v.dtype) if is_inexact(v) else v, args[0])
+        total = total + scalar(functools.partial(case.operation, **case.static))(first, *args[1:])
     return total
 
 
@@ -236,6 +275,7 @@ def test_every_rule_under_shard_map(name):
     assert "all_reduce" in program.as_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["solve", "sqrtm"])
 def test_cotangents_are_summed_over_devices(name):
     args = [case.args for case in FAMILIES[name]]
@@ -246,6 +286,62 @@ def test_cotangents_are_summed_over_devices(name):
     assert_close(jax.device_get(got), jax.device_get(want), 1e-9)
 
 
-def _moved(v, scale):
-    """The number of a device enters inexact leaves, so that they vary; indices stay."""
-    return v * scale.astype(v.dtype) if jnp.issubdtype(v.dtype, jnp.inexact) else v
+# -- solvers of lineax inside of `shard_map`: one system per device --------------------------------
+
+CG, SPLIT = lineax.CG(rtol=1e-10, atol=1e-10), P("i")
+RIGHT, ROOTS = wave(jnp.zeros((4, 3))), wave(jnp.zeros((4, 3, 3)), 1.3)
+
+
+def definite(root):
+    return tj.Symmetric(root @ root.T + jnp.eye(3), definite=True)
+
+
+def solve_on_devices(solver, of_roots=SPLIT, check_vma=True, **how):
+    """One system per device; or the same matrix for all."""
+
+    def one(root, b):
+        return tj.solve(definite(root.reshape(3, 3)), b[0], solver=solver, **how)[None]
+
+    flags = {} if check_vma else {"check_vma": False}
+    return jax.shard_map(one, mesh=mesh(), in_specs=(of_roots, SPLIT), out_specs=SPLIT, **flags)
+
+
+def solve_each(root, b):
+    return jnp.linalg.solve(definite(root).to_dense(), b)
+
+
+@pytest.mark.parametrize(
+    ("how", "shared"),  # without the check JAX does not sum over devices
+    [({}, False), ({}, True), ({"throw": False}, True), ({"check_vma": False}, False)],
+    ids=str,
+)
+def test_conjugate_gradients_on_every_device(shared, how):
+    """Values and gradients; that of a matrix which all share is a sum over the devices."""
+    with_gradients = lambda f: jax.jit(
+        lambda *args: (f(*args), jax.grad(lambda *a: jnp.sum(jnp.sin(f(*a))), (0, 1))(*args))
+    )
+    root, of_roots, axis = (ROOTS[0], P(), None) if shared else (ROOTS, P("i"), 0)
+    got = with_gradients(solve_on_devices(CG, of_roots, **how))(root, RIGHT)
+    want = with_gradients(jax.vmap(solve_each, (axis, 0)))(root, RIGHT)
+    assert_close(jax.device_get(got), jax.device_get(want), 1e-7)
+
+
+def test_a_solver_that_does_not_converge_on_one_device_says_so():
+    """The program fails; or the solution of this device alone is nan."""
+    right = jnp.zeros((4, 3)).at[2].set(1.0)  # nothing to solve on the others
+    few = lineax.CG(rtol=1e-10, atol=1e-10, max_steps=1)
+    with pytest.raises(Exception, match="did not reach its tolerance"):
+        jax.block_until_ready(jax.jit(solve_on_devices(few))(ROOTS, right))
+    x = jax.jit(solve_on_devices(few, throw=False))(ROOTS, right)
+    assert jnp.isnan(x).any(1).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [lineax.BiCGStab(1e-10, 1e-10), lineax.LSMR(1e-10, 1e-10), lineax.Normal(CG)],
+    ids=lambda s: type(s).__name__,
+)
+def test_other_solvers_without_the_check_of_axes(solver):
+    """Their loops begin with numbers that are alike on all devices, which the check refuses."""
+    got = jax.jit(solve_on_devices(solver, check_vma=False))(ROOTS, RIGHT)
+    np.testing.assert_allclose(got, jax.vmap(solve_each)(ROOTS, RIGHT), rtol=1e-7, atol=1e-7)

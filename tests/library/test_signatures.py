@@ -214,6 +214,8 @@ def cases():
 LIES = ("wrong_result", "wrong_argument", "wrong_dtype", "wrong_pullback", "wrong_class")
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_every_call_is_as_annotated_and_planted_lies_are_reported(tmp_path):
     """All rules, types and families in a process with the checks on; each lie, and nothing else."""
     (tmp_path / "planted_lies.py").write_text(PLANTED)

@@ -9,10 +9,16 @@ import pytest
 from jax import lax
 
 import tanjax as tj
-from mutation_modes import assert_same_in_every_mode
+from comparisons import assert_same_derivatives
+
+pytestmark = pytest.mark.core
 
 X = jnp.array([0.7, -0.4, 1.3, 0.2])
 T = jnp.array([0.3, 1.0, -0.6, 0.5])
+
+
+def assert_close(got, want):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-10), got, want)
 
 
 def control_flow(x):
@@ -98,18 +104,16 @@ def functional(x):
     return r[2] * w[1] + total * c + sum(a * b for a, b in zip(r, y, strict=True))
 
 
+@pytest.mark.slow
 def test_control_flow_in_every_mode():
-    assert_same_in_every_mode(tj.discharge(control_flow), functional, X, T)
+    assert_same_derivatives(tj.discharge(control_flow), functional, X, tolerance=1e-9)
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_control_flow_takes_both_branches(sign):
+def test_control_flow_takes_both_branches():
     """The branch is chosen by a value: both, and a batch that takes both at once."""
-    f, g = tj.discharge(control_flow), functional
-    batch = jnp.stack([X, -X, sign * T])
-    got = jax.jit(jax.vmap(jax.value_and_grad(f)))(batch)
-    expected = jax.jit(jax.vmap(jax.value_and_grad(g)))(batch)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-10), got, expected)
+    batch = jnp.stack([X, -X, T, -T])
+    got = jax.jit(jax.vmap(jax.value_and_grad(tj.discharge(control_flow))))(batch)
+    assert_close(got, jax.jit(jax.vmap(jax.value_and_grad(functional)))(batch))
 
 
 def test_while_loop_forward():
@@ -133,9 +137,8 @@ def test_while_loop_forward():
             c = c + a
         return c + a * x[3]
 
-    np.testing.assert_allclose(jax.jit(tj.discharge(f))(X), g(X), rtol=1e-14)
-    got = jax.jit(jax.jacfwd(tj.discharge(f)))(X)
-    np.testing.assert_allclose(got, jax.jit(jax.jacfwd(g))(X), rtol=1e-12)
+    got, want = (jax.jit(lambda x, h=h: jax.jvp(h, (x,), (T,)))(X) for h in (tj.discharge(f), g))
+    assert_close(got, want)
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
         jax.grad(tj.discharge(f))(X)
 
@@ -157,29 +160,22 @@ def test_the_same_memory_twice_in_a_loop():
         lax.fori_loop(0, 3, body, None)
         return r[3]
 
-    assert_same_in_every_mode(tj.discharge(f), jnp.prod, X, T, ["value", "grad", "hessian"])
+    assert_same_derivatives(tj.discharge(f), jnp.prod, X)
 
 
-def test_what_is_no_array_is_handed_on():
+@pytest.mark.parametrize("x", [X, np.array(X)], ids=["JAX", "NumPy"])
+def test_arguments_that_are_no_arrays_are_handed_on(x):
+    """Numbers, texts, functions; arrays of NumPy are arrays."""
+
     def f(x, times, name, function, table):
         r = jax.new_ref(x)
         for _ in range(times):
             r[0] = function(r[0])
         return {"x": r[...], "name": name, "n": times, "none": None, "k": table["k"]}
 
-    out = tj.discharge(f)(X, 2, "a", jnp.sin, table={"k": (1, "b")})
+    out = tj.discharge(f)(x, 2, "a", jnp.sin, table={"k": (1, "b")})
     assert (out["name"], out["n"], out["none"], out["k"]) == ("a", 2, None, (1, "b"))
-    np.testing.assert_allclose(out["x"][0], np.sin(np.sin(0.7)), rtol=1e-14)
-
-
-def test_numpy_arrays_are_arrays():
-    @tj.discharge
-    def f(x):
-        r = jax.new_ref(x)
-        r[0] = 2.0 * r[1]
-        return r[...]
-
-    np.testing.assert_array_equal(f(np.array([1.0, 3.0])), [6.0, 3.0])
+    assert_close(out["x"], X.at[0].set(np.sin(np.sin(0.7))))
 
 
 def test_operations_and_their_rules_survive():
@@ -218,8 +214,7 @@ def test_discharged_in_discharged():
         r[...] = inner(r[...])
         return jnp.sum(r[...] ** 2)
 
-    reference = lambda x: jnp.sum(jnp.cumsum(x) ** 2)
-    assert_same_in_every_mode(tj.discharge(outer), reference, X, T, ["value", "hessian"])
+    assert_same_derivatives(tj.discharge(outer), lambda x: jnp.sum(jnp.cumsum(x) ** 2), X)
 
 
 def _cumulated(x):
@@ -240,46 +235,71 @@ def test_quantities_and_structured_arrays_pass_through():
     np.testing.assert_allclose(out.to_value("m")[:2], [1.4, -0.4])
 
 
-def test_the_scale_graph_sees_through():
-    """`tj.jit` plans a discharged function as any other."""
-
-    @tj.jit
-    def f(x):
-        return tj.discharge(_cumulated)(x) * 2.0
-
-    np.testing.assert_allclose(f(X), 2 * jnp.cumsum(X), rtol=1e-14)
-
-
 # -- what it refuses -------------------------------------------------------------------------------
 
 
-def test_a_ref_of_the_caller_is_refused():
-    r = jax.new_ref(X)
-    with pytest.raises(tj.MutationError, match=r"<lambda>: a discharged function is called with"):
-        tj.discharge(lambda r: r[0])(r)
-    with pytest.raises(tj.MutationError, match=r"closes over a Ref(.|\n)*mutates"):
-        tj.discharge(lambda x: x + r[0])(X)
-    with pytest.raises(tj.MutationError, match="returns a Ref"):
-        tj.discharge(lambda x: jax.new_ref(x))(X)
+def closes_over_an_outer_ref(x):
+    r = jax.new_ref(x)
+    return tj.discharge(lambda y: y + r[0])(x)
 
 
-def test_an_outer_ref_inside_is_refused():
-    def outer(x):
-        r = jax.new_ref(x)
-        return tj.discharge(lambda y: y + r[0])(x)
+def read_by_a_custom_rule(x):
+    @jax.custom_jvp
+    def read(r):
+        return r[0]
 
-    with pytest.raises(tj.MutationError, match="closes over"):
-        tj.discharge(outer)(X)
-    with pytest.raises(tj.MutationError, match="closes over"):
-        jax.jit(outer)(X)
+    read.defjvp(lambda p, t: (read(*p), t[0]))
+    return read(jax.new_ref(x))
 
 
-def test_a_ref_that_a_loop_carries_is_refused():
-    def f(x):
-        return lax.scan(lambda r, _: (r, None), jax.new_ref(x), None, length=2)[0][...]
+def on_two_devices(body):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+    return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)
 
-    with pytest.raises(tj.MutationError, match="close over the Ref"):
+
+def sharded(x, handed):
+    r = jax.new_ref(x)
+
+    def body(y):
+        mine = r if handed else jax.new_ref(y)
+        mine[0] = y[0] * 2
+        return mine[0:1]
+
+    return on_two_devices(body)(x)
+
+
+def reshaped(x):  # JAX 0.12 loses what is written to such a view
+    r = jax.new_ref(x)
+    r.reshape(2, 2)[0, 1] = 7.0
+    return r[...]
+
+
+REF = jax.new_ref(X)
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda x: x + REF[0], r"closes over a Ref(.|\n)*mutates"),
+        (closes_over_an_outer_ref, "closes over"),
+        (jax.jit(closes_over_an_outer_ref), "closes over"),
+        (lambda x: jax.new_ref(x), "returns a Ref"),
+        (lambda x: lax.scan(lambda r, _: (r, None), jax.new_ref(x), None, 2)[0][...], "close over"),
+        (read_by_a_custom_rule, r"custom_jvp(.|\n)*test_discharge.py"),
+        (functools.partial(sharded, handed=True), "shard_map"),
+        (functools.partial(sharded, handed=False), "shard_map"),
+        (reshaped, "view that is no part of it"),
+    ],
+)
+def test_a_ref_that_cannot_be_followed_is_refused(f, words):
+    with pytest.raises(tj.MutationError, match=words):
         tj.discharge(f)(X)
+
+
+def test_a_ref_as_an_argument_is_refused():
+    with pytest.raises(tj.MutationError, match=r"<lambda>: a discharged function is called with"):
+        tj.discharge(lambda r: r[0])(REF)
 
 
 @pytest.mark.parametrize(
@@ -303,53 +323,10 @@ def test_a_change_of_shape_or_dtype_is_refused(change, error, words):
         tj.discharge(write)(X)
 
 
-def test_what_cannot_be_looked_into_is_refused():
-    """A Ref handed to a custom rule: by name of the primitive and line."""
-
-    @jax.custom_jvp
-    def read(r):
-        return r[0]
-
-    read.defjvp(lambda p, t: (read(*p), t[0]))
-
-    def f(x):
-        return read(jax.new_ref(x))
-
-    with pytest.raises(tj.MutationError, match=r"custom_jvp(.|\n)*test_discharge.py"):
-        tj.discharge(f)(X)
-
-
-@pytest.mark.parametrize("handed", [True, False])
-def test_shard_map_is_refused(handed):
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("i",))
-    spec = jax.sharding.PartitionSpec("i")
-
-    def f(x):
-        r = jax.new_ref(x)
-
-        def body(y):
-            mine = r if handed else jax.new_ref(y)
-            mine[0] = y[0] * 2
-            return mine[0:1]
-
-        return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)(x)
-
-    with pytest.raises(tj.MutationError, match="shard_map"):
-        tj.discharge(f)(X)
-
-
 def test_discharged_inside_of_shard_map():
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("i",))
-    spec = jax.sharding.PartitionSpec("i")
-
-    def total(x):
-        f = jax.shard_map(tj.discharge(_cumulated), mesh=mesh, in_specs=spec, out_specs=spec)
-        return jnp.sum(f(x) ** 2)
-
+    total = lambda x: jnp.sum(on_two_devices(tj.discharge(_cumulated))(x) ** 2)
     reference = lambda x: jnp.sum(jax.vmap(jnp.cumsum)(x.reshape(2, 2)) ** 2)
-    got = jax.jit(jax.value_and_grad(total))(X)
-    expected = jax.value_and_grad(reference)(X)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), got, expected)
+    assert_close(jax.jit(jax.value_and_grad(total))(X), jax.value_and_grad(reference)(X))
 
 
 def test_a_mapped_branch_inside_says_what_to_do():
@@ -364,15 +341,3 @@ def test_a_mapped_branch_inside_says_what_to_do():
         tj.discharge(lambda x: jax.vmap(one)(x))(X)
     assert "jax.vmap(tj.discharge(f))" in caught.value.__notes__[-1]
     np.testing.assert_array_equal(jax.vmap(tj.discharge(one))(X), [2.0, -0.4, 2.0, 2.0])
-
-
-def test_a_view_that_is_no_part_is_refused():
-    """JAX 0.12 loses what is written to it."""
-
-    def reshaped(x):
-        r = jax.new_ref(x)
-        r.reshape(2, 3)[0, 1] = 7.0
-        return r[...]
-
-    with pytest.raises(tj.MutationError, match="view that is no part of it"):
-        tj.discharge(reshaped)(jnp.arange(6.0))

@@ -10,7 +10,9 @@ from jaxtyping import Array
 
 import tanjax as tj
 from tanjax.mutation import is_ref
-from tanjax.testing._samples import examples_of
+from tanjax.testing import examples_of
+
+pytestmark = pytest.mark.core
 
 M, KM, S = tj.units.m, tj.units.km, tj.units.s
 FULL = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
@@ -113,7 +115,7 @@ def test_a_tree_of_refs():
     assert frozen.jaxpr.eqns[-1].primitive.name == "freeze"  # taken back, and not read: no copy
 
 
-def test_names_of_leaves():
+def test_a_ref_is_a_tree_of_named_leaves():
     ref = tj.new_ref(tj.Unitful(tj.Diagonal(NUMBERS), M))
     ((path, leaf),) = jax.tree_util.tree_flatten_with_path({"x": ref})[0]
     assert jax.tree_util.keystr(path) == "['x'].stored.diag"
@@ -130,14 +132,8 @@ def test_what_no_ref_can_hold(x):
 
 def test_keys_and_dtypes():
     """PRNG keys, bfloat16, integers, flags, complex and empty arrays are state like any other."""
-    for x in (
-        jax.random.key(0),
-        jnp.ones(2, jnp.bfloat16),
-        jnp.arange(3),
-        jnp.asarray(True),
-        jnp.ones((0, 2)),
-        NUMBERS.astype(complex),
-    ):
+    empty, wide = jnp.ones((0, 2)), FULL.astype(complex)
+    for x in (jax.random.key(0), FULL.astype(jnp.bfloat16), jnp.arange(3), FULL > 3, empty, wide):
         assert tj.freeze(tj.new_ref(x)).dtype == x.dtype
     assert not jax.typeof(tj.freeze(tj.new_ref(3))).weak_type
 
@@ -352,44 +348,42 @@ def test_a_promise_is_part_of_the_type():
 @pytest.mark.parametrize("unit", [1, M], ids=["plain", "metres"])
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
 @pytest.mark.parametrize("kind", [tj.Symmetric, tj.Hermitian], ids=["symmetric", "hermitian"])
-def test_mirrored_entries(kind, batch, unit):
-    """Entries, rows and columns, by numbers and traced: what NumPy would do, on both sides."""
+def test_mirrored_entries_are_written_on_both_sides(kind, batch, unit):
+    """Entries, rows and columns, by numbers and traced: what NumPy would do."""
     rng = np.random.default_rng(3)
-    draw = lambda *n: jnp.asarray(
-        rng.normal(size=(*batch, *n)) + 1j * rng.normal(size=(*batch, *n))
-    )
+    normal = lambda *n: rng.normal(size=(*batch, *n))
+    draw = lambda *n: jnp.asarray(normal(*n) + 1j * normal(*n))
+    mirror = lambda x: np.conj(x) if kind is tj.Hermitian else x
     x, v, row, block = kind(draw(3, 3)), draw(), draw(3), draw(1, 2)
+    all_ = slice(None)
     writes = [
-        ((0, 1), v), ((-1, 0), v), ((1, 1), v), ((0, slice(None)), row), ((slice(None), 2), row),
+        ((0, 1), v), ((-1, 0), v), ((1, 1), v), ((0, all_), row), ((all_, 2), row),
         ((slice(0, 1), slice(1, None)), block), ((2, slice(1)), row[..., :1]), ((1,), row),
     ]  # fmt: skip
 
+    @jax.jit
     def by_ref(x, k):
         out = []
-        for index, value in [*writes, ((k, 1), v), ((k, slice(None)), row)]:
+        for index, value in [*writes, ((k, 1), v), ((k, all_), row)]:
             ref = tj.new_ref(x * unit)
-            ref[(..., *index) if len(index) == 2 else (*[slice(None)] * len(batch), *index)] = (
-                value * unit
-            )
+            batches = (...,) if len(index) == 2 else (all_,) * len(batch)
+            ref[(*batches, *index)] = value * unit
             out.append(tj.freeze(ref))
         return out
 
     for got, (index, value) in zip(
-        jax.jit(by_ref)(x, 2), [*writes, ((2, 1), v), ((2, slice(None)), row)], strict=True
+        by_ref(x, 2), [*writes, ((2, 1), v), ((2, all_), row)], strict=True
     ):
         want = np.array(x.data)
-        where = index if len(index) == 2 else (*index, slice(None))
-        want[(..., *where)] = value
-        both = [type(i) is slice for i in where] == [True, True]
-        value = np.swapaxes(value, -1, -2) if both else value
-        want[(..., where[1], where[0])] = value.conj() if kind is tj.Hermitian else value
+        i, j = index if len(index) == 2 else (*index, all_)
+        want[..., i, j] = value
+        both = type(i) is type(j) is slice
+        want[..., j, i] = mirror(np.swapaxes(value, -1, -2) if both else value)
         if kind is tj.Hermitian:
-            i = np.arange(3)
-            want[..., i, i] = want[..., i, i].real
-        assert_same(got, kind(want) * unit if unit is M else kind(want))
+            want[..., np.arange(3), np.arange(3)] = want[..., np.arange(3), np.arange(3)].real
+        assert_same(got, kind(want) * unit)
         data = np.asarray(jax.tree.leaves(got)[0])
-        other = np.swapaxes(data, -1, -2)
-        np.testing.assert_array_equal(data, other.conj() if kind is tj.Hermitian else other)
+        np.testing.assert_array_equal(data, mirror(np.swapaxes(data, -1, -2)))
 
 
 def test_mirrored_entries_that_are_refused():
@@ -473,102 +467,35 @@ def test_reading_entries():
         assert_same(lengths[index], FULL[index] * M)
 
 
-def test_repr_of_what_is_traced():
+def test_repr_under_a_trace_shows_shapes():
     seen = []
-
-    @jax.jit
-    def f(x):
-        ref = tj.new_ref(tj.Diagonal(x))
-        seen.append(repr(ref))
-        return ref[...]
-
-    f(NUMBERS)
+    jax.make_jaxpr(lambda x: seen.append(repr(tj.new_ref(tj.Diagonal(x)))))(NUMBERS)
     assert seen == ["StructuredRef(Diagonal(diag=float64[3]))"]
 
 
 # -- derivatives -----------------------------------------------------------------------------------
 
 
-@tj.inplace(mutates=("stiffness", "length"))
-def stretch(stiffness, length, x):
-    """A state of two structured, unitful arrays: entries and wholes are written."""
-    stiffness[0, 1] = stiffness[0, 1] * x[0]
-    length[0] = (2.0 * length[1]).to(KM)
-    length[...] *= x[1]
-    return jnp.sum(stiffness[...] @ x)
+def test_a_structured_state_has_a_gradient_of_its_type_and_unit():
+    @tj.inplace(mutates=("stiffness", "length"))
+    def stretch(stiffness, length, x):
+        stiffness[0, 1] = stiffness[0, 1] * x[0]
+        length[0] = (2.0 * length[1]).to(KM)
+        length[...] *= x[1]
+        return jnp.sum(stiffness[...] @ x)
 
+    def energy(stiffness, length):
+        (stiffness, length), out = stretch.transition(stiffness, length, x)
+        assert type(stiffness) is tj.Symmetric
+        assert length.unit is M
+        return (jnp.sum(length.stored**2) + out) * tj.units.J
 
-def stretched(stiffness, length, x):
-    """The same on arrays."""
-    entry = stiffness.data[0, 1] * x[0]
-    data = stiffness.data.at[0, 1].set(entry).at[1, 0].set(entry)
-    numbers = length.stored.at[0].set(2.0 * length.stored[1]) * x[1]
-    stiffness = stiffness.replace(data=data)
-    return (stiffness, numbers * M), jnp.sum(stiffness @ x)
-
-
-STATE = (tj.Symmetric(FULL[:2, :2]), jnp.asarray([3.0, 4.0]) * M, jnp.asarray([0.7, -1.3]))
-
-
-def visible(bars):
-    """Cotangents without the part that no symmetric matrix has."""
-    is_symmetric = lambda x: type(x) is tj.Symmetric
-    take = lambda x: x.canonical() if is_symmetric(x) else x
-    return jax.tree.map(take, bars, is_leaf=is_symmetric)
-
-
-def test_a_structured_state_is_differentiated():
-    """Values, cotangents of the state in its type and unit, both modes, to second order."""
-    got, want = stretch.transition(*STATE), stretched(*STATE)
-    for a, b in zip(jax.tree.leaves(tuple(got)), jax.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-14)
-    assert type(got.state[0]) is tj.Symmetric
-    assert got.state[1].unit is M
-
-    def loss(f):
-        def of_state(*state):
-            (stiffness, length), out = f(*state)
-            return jnp.sum(jnp.sin(stiffness.data)) + jnp.sum(length.stored**2) + out**2
-
-        return of_state
-
-    for make in (
-        lambda f: jax.grad(f, argnums=(0, 1, 2)),
-        lambda f: jax.jit(jax.jacfwd(f, argnums=(0, 1, 2))),
-        lambda f: jax.hessian(f, argnums=2),
-        lambda f: jax.grad(lambda *s: jnp.sum(jax.grad(f, argnums=2)(*s) ** 2), argnums=(1, 2)),
-    ):
-        got, want = map(visible, (make(loss(f))(*STATE) for f in (stretch.transition, stretched)))
-        assert jax.tree.structure(got) == jax.tree.structure(want)
-        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
-
-    def energy(length):
-        _, length = stretch.transition(STATE[0], length, STATE[2]).state
-        return jnp.sum(length.stored**2) * (tj.units.J)
-
-    bar = tj.grad(energy)(STATE[1])
-    assert bar.unit == tj.units.J / M
-    np.testing.assert_allclose(bar.value, [0.0, 8 * 1.69 * 4 + 2 * 1.69 * 4])
-
-
-def test_a_structured_state_in_place():
-    refs = tj.new_ref(STATE[:2])
-    out = stretch(*refs, STATE[2])
-    (stiffness, length), want = stretched(*STATE)
-    np.testing.assert_allclose(out, want)
-    np.testing.assert_allclose(refs[0][...].data, stiffness.data)
-    np.testing.assert_allclose(refs[1][...].stored, length.stored)
-
-
-def test_a_diagonal_and_a_kronecker_state():
-    """Gradients of a state are of its type: fields of the size of the fields."""
-
-    @tj.inplace(mutates="a")
-    def double(a):
-        a[...] *= 2.0
-
-    squares = lambda x: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(x))
-    for x in (tj.Diagonal(NUMBERS), tj.Kronecker(FULL, FULL[:2, :2])):
-        bar = jax.grad(lambda x: squares(double.transition(x).state))(x)
-        assert_same(bar, jax.grad(lambda x: squares(2.0 * x))(x))
+    x = jnp.asarray([0.7, -1.3])
+    state = tj.Symmetric(FULL[:2, :2]), jnp.asarray([3.0, 4.0]) * M
+    stiffness_bar, length_bar = tj.grad(energy, (0, 1))(*state)
+    assert type(stiffness_bar.value) is tj.Symmetric
+    assert (stiffness_bar.unit, length_bar.unit) == (tj.units.J, tj.units.J / M)
+    mixed = x[0] * (x[0] + x[1]) / 2
+    want = [[x[0], mixed], [mixed, x[1]]]
+    np.testing.assert_allclose(stiffness_bar.value.to_dense(), want, rtol=1e-12)
+    np.testing.assert_allclose(length_bar.value, [0.0, 8 * 1.69 * 4 + 2 * 1.69 * 4])

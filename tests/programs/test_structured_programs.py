@@ -1,4 +1,4 @@
-"""What the compiled value and gradient of a structured cell does, counted and not timed.
+"""What compiled values and gradients do, counted and not timed.
 
 `benchmarks/bench_structured.py` compares times with hand-written JAX; here stands what makes them:
 scratch memory, factorisations and products in the optimised program.
@@ -8,6 +8,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import tanjax as tj
@@ -43,7 +44,7 @@ def scratch(program):
 
 def calls(program, name):
     """How often a routine of LAPACK is called."""
-    return len(re.findall(rf'custom_call_target="lapack_s{name}_ffi"', program.as_text()))
+    return len(re.findall(rf'custom_call_target="lapack_[sd]{name}_ffi"', program.as_text()))
 
 
 def bodies(program):
@@ -115,3 +116,90 @@ def test_large_blocks_are_not_copied():
 def test_a_band_keeps_each_shifted_right_hand_side_once(operation, columns):
     a = tj.Banded(normal(5, N).at[2].add(8.0), 2, 2)
     assert scratch(compiled(operation, a, normal(N, K))) <= columns * N * K * WORD
+
+
+# -- Toeplitz and circulant matrices ---------------------------------------------------------------
+
+ROWS = 1040  # a Toeplitz system of up to 1024 rows is formed
+COLUMN = jnp.asarray(0.9 ** np.arange(ROWS) + (np.arange(ROWS) == 0))
+
+
+@pytest.mark.parametrize("make", [tj.Toeplitz.from_column, tj.Circulant], ids=["real", "circulant"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda a, b: jnp.sum(jnp.sin(a @ b)) + jnp.sum(jnp.sin(b.T @ a)),
+        lambda a, b: jnp.sum(jnp.sin(tj.solve(a, b))),
+        lambda a, b: tj.slogdet(a).logabsdet,
+    ],
+    ids=["products", "solve", "slogdet"],
+)
+def test_value_and_gradient_of_toeplitz_matrices_take_no_matrix(make, loss):
+    """What a compiled program needs is a few vectors per column; a matrix is 4096 of them."""
+    args = make(COLUMN), wave(jnp.zeros((ROWS, 2)))
+    program = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(*args).compile()
+    assert scratch(program) < 200 * ROWS * 8
+    assert f"{ROWS},{ROWS}]" not in program.as_text()
+
+
+def test_a_small_toeplitz_system_is_factorised_once():
+    a = tj.Toeplitz(jnp.zeros(191).at[95].set(2.0))
+    loss = lambda a, b: jnp.sum(jnp.sin(tj.solve(a, b)))
+    program = jax.jit(jax.value_and_grad(loss)).lower(a, jnp.ones((96, 12))).compile()
+    assert (calls(program, "getrf"), calls(program, "trsm")) == (1, 4)
+
+
+def test_columns_of_a_toeplitz_product_are_read_from_rows_apart():
+    n, k = 64, 8
+    a = tj.Toeplitz(jnp.ones(2 * n - 1))
+    program = jax.jit(tj.matmul).lower(a, jnp.ones((n, k))).compile()
+    assert f"f64[{k},{n + 16}]" in program.as_text()
+
+
+# -- spectra ---------------------------------------------------------------------------------------
+
+
+def of_eigh(eigh):
+    def loss(a, b):
+        w, v = eigh(a)
+        return jnp.sum((v * jnp.exp(-w)) @ (v.T @ b))
+
+    return loss
+
+
+def of_svd(svd):
+    def loss(a, b):
+        u, s, vh = svd(a, full_matrices=False)
+        return jnp.sum((u * jnp.log1p(s)) @ (vh @ b))
+
+    return loss
+
+
+def products_always_made(text, n):
+    """Products of two n-by-n matrices in a lowered program, but for those in branches."""
+    square, branches, count = f"tensor<{n}x{n}xf32>", None, 0
+    for line in text.splitlines():
+        if branches is None and "stablehlo.case" in line:
+            branches = line[: len(line) - len(line.lstrip())] + "})"
+        elif branches is not None and line.startswith(branches):
+            branches = None
+        elif branches is None and "dot_general" in line:
+            count += f"({square}, {square})" in line
+    return count
+
+
+@pytest.mark.parametrize(
+    ("loss", "ours", "plain", "count"),
+    [
+        (of_eigh, lambda a: tj.eigh(tj.Symmetric(a)), jnp.linalg.eigh, 2),
+        (of_svd, tj.svd, jnp.linalg.svd, 3),
+    ],
+    ids=["eigh", "svd"],
+)
+def test_a_spectrum_without_ties_takes_no_product_and_no_scratch_for_them(loss, ours, plain, count):
+    """No more scratch than JAX's own derivative, whatever is checked."""
+    args = jnp.zeros((N, N), jnp.float32), jnp.zeros((N, 2), jnp.float32)
+    lowered, of_jax = (jax.jit(jax.grad(loss(f))).lower(*args) for f in (ours, plain))
+    assert products_always_made(lowered.as_text(), N) == count
+    matrix = N * N * WORD
+    assert scratch(lowered.compile()) < scratch(of_jax.compile()) + matrix / 2

@@ -8,6 +8,8 @@ import pytest
 import tanjax as tj
 from comparisons import FLOAT0, assert_close, assert_same_derivatives, wave
 
+pytestmark = pytest.mark.core
+
 
 def arrays():
     """One of each type, 3 by 3."""

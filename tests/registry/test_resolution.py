@@ -8,6 +8,8 @@ import pytest
 import tanjax as tj
 from comparisons import assert_close, wave
 
+pytestmark = pytest.mark.core
+
 
 def stretched(hidden, mark=1.0):
     """`s * a` for a Scaled matrix, the example of an over-parametrised output."""

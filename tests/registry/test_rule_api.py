@@ -7,6 +7,8 @@ import pytest
 import tanjax as tj
 from comparisons import assert_close, wave
 
+pytestmark = pytest.mark.core
+
 M = jnp.asarray([[2.0, 0.3], [0.7, 3.0]])
 
 
@@ -44,13 +46,6 @@ def test_frule_gives_structural_tangents_like_jax_jvp():
     got = tj.frule(weigh, (a, x, n), tangents, power=2)
     want = jax.jvp(lambda a, x: weigh.primal(a, x, n, power=2), (a, x), tangents[:2])
     assert_close(got, want)
-
-
-def test_frule_prefers_the_registered_pushforward():
-    double = tj.operation(lambda a: tj.Diagonal(2 * a.diag))
-    double.natural_pushforward(lambda a: (double.primal(a), lambda t: tj.Diagonal(30 * t.diag)))
-    a = tj.Diagonal(jnp.ones(2))
-    assert_close(tj.frule(double, (a,), (a,))[1], tj.Diagonal(jnp.full(2, 30.0)))
 
 
 def test_plain_functions_and_operations_without_a_rule_are_differentiated_by_ad():

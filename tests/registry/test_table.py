@@ -7,6 +7,8 @@ import pytest
 import tanjax as tj
 from tanjax.registry._table import Journal, Table, dispatch_class, distance
 
+pytestmark = pytest.mark.core
+
 
 class Animal: ...
 

@@ -14,6 +14,8 @@ import pytest
 import tanjax as tj
 from tanjax.scale import scaled_call
 
+pytestmark = pytest.mark.core
+
 TWO = (
     *("arctan2", "hypot", "logaddexp", "logaddexp2", "divide", "multiply", "add", "subtract"),
     *("maximum", "minimum", "fmod", "remainder", "copysign", "heaviside"),

@@ -7,6 +7,8 @@ import pytest
 from tanjax.scale._plan import plan
 from tanjax.scale.assign import _problem
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize(("equations", "seconds"), [(3, 3.0), (600, 1.0)])
 def test_exponents_of_small_programs_have_more_time(monkeypatch, equations, seconds):

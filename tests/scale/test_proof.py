@@ -20,6 +20,8 @@ from tanjax.scale.numbers._range import range_of
 from tanjax.scale.proof import counting, expected, proves, widest
 from tanjax.scale.replay._rewrites import guarded
 
+pytestmark = pytest.mark.core
+
 X, XS = np.float32(1), np.linspace(0.5, 2, 9, dtype=np.float32)
 
 

@@ -35,6 +35,8 @@ from tanjax.scale.show._rows import (
     rows_to_show,
 )
 
+pytestmark = pytest.mark.core
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

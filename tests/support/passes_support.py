@@ -13,7 +13,7 @@ def names(program):
     for equation in program:
         if equation.kind in ("operation", "higher_order"):
             classes = [t for t in equation.types if t != "Dense"]
-            found.append(f"{equation.name}[{' '.join(classes)}]" if classes else equation.name)
+            found.append(f"{equation.name}[{','.join(classes)}]" if classes else equation.name)
         elif equation.name in ("scan", "while", "cond"):
             found.append(equation.name)
         for inner in equation.programs.values():

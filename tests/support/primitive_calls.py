@@ -1,5 +1,7 @@
 """Small calls that reach every primitive that may have an exponent."""
 
+import operator
+
 import jax
 import jax.extend.core.primitives
 import jax.numpy as jnp
@@ -26,7 +28,7 @@ M = jnp.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 Z = lax.complex(X, Y)
 IMAGE = jnp.arange(1.0, 26).reshape(1, 1, 5, 5)
 FILTER = jnp.arange(1.0, 5).reshape(1, 1, 2, 2)
-AT = jnp.array([0, 2])
+AT, FAR = jnp.array([0, 2]), jnp.array([0, 9])
 
 
 def window(function, start):
@@ -65,13 +67,9 @@ CALLS = {
     "add_any": (jax.grad(lambda x: jnp.sum(x * x + x)), X),
     "max min rem clamp": (
         lambda x, y: (jnp.maximum(x, y), jnp.minimum(x, y), lax.rem(x, y), lax.clamp(0.5, x, y)),
-        X,
-        Y,
+        *(X, Y),
     ),
-    "real imag complex conj": (
-        lambda z: (z.real, z.imag, lax.complex(z.real, z.imag), z.conj()),
-        Z,
-    ),
+    "real imag complex": (lambda z: (z.real, z.imag, lax.complex(z.real, z.imag), z.conj()), Z),
     "shapes": (
         lambda x, y: (
             *(jnp.concatenate([x, y]), x.reshape(3, 1), jnp.broadcast_to(x, (2, 3)), x[::-1]),
@@ -79,8 +77,7 @@ CALLS = {
             *(*jnp.split(x, [1]), jnp.tile(x, 2), jnp.stack([x, y]), *jnp.unstack(x)),
             *(lax.stop_gradient(x), jnp.copy(x)),
         ),
-        X,
-        Y,
+        *(X, Y),
     ),
     "indices": (
         lambda x, y: (
@@ -88,38 +85,23 @@ CALLS = {
             *(x.at[AT].set(y[:2]), x.at[AT].add(y[:2]), x.at[AT].min(y[:2]), x.at[AT].max(y[:2])),
             *(x.at[AT].multiply(y[:2]), x.at[AT].subtract(y[:2])),
         ),
-        X,
-        Y,
+        *(X, Y),
     ),
     "out of bounds": (
-        lambda x: (
-            x.at[jnp.array([0, 9])].get(mode="fill", fill_value=5.0),
-            x.at[jnp.array([0, 9])].get(mode="fill", fill_value=0.0),
-            x.at[jnp.array([0, 9])].get(mode="fill"),
-        ),
+        lambda x: (*(x.at[FAR].get(mode="fill", fill_value=fill) for fill in (5.0, 0.0, None)),),
         X,
     ),
     "reductions": (
-        lambda x: (
-            x.sum(),
-            x.max(),
-            x.min(),
-            jnp.prod(x),
-            jnp.cumsum(x),
-            lax.cummax(x),
-            lax.cummin(x),
-        ),
+        lambda x: (x.sum(), x.max(), x.min(), jnp.cumsum(x), lax.cummax(x), lax.cummin(x)),
         X,
     ),
     "fft": (
         lambda x, z: (jnp.fft.fft(x), jnp.fft.rfft(x), jnp.fft.irfft(z, 3), jnp.fft.ifft(z)),
-        X,
-        Z,
+        *(X, Z),
     ),
     "windows": (
         lambda x: (
-            window(lax.add, 0.0)(x),
-            window(lax.max, -np.inf)(x),
+            *(window(lax.add, 0.0)(x), window(lax.max, -np.inf)(x)),
             window(lax.min, np.inf)(x),
         ),
         X,
@@ -129,19 +111,16 @@ CALLS = {
             jax.grad(lambda x: jnp.sum(window(lax.max, -np.inf)(x) * y))(x),
             jax.jvp(jax.grad(lambda x: jnp.sum(window(lax.max, -np.inf)(x) ** 3)), (x,), (y,)),
         ),
-        X,
-        Y,
+        *(X, Y),
     ),
     "sort": (
         lambda x, y: (*lax.sort((x, y, AT.sum() + jnp.arange(3)), num_keys=1), *lax.top_k(x, 2)),
-        X,
-        Y,
+        *(X, Y),
     ),
     "approximate top": (lambda x: lax.approx_max_k(x, 2), X),
     "barriers": (
         lambda x, y: (*lax.optimization_barrier((x, y)), checkpoint_name(x * y, "a")),
-        X,
-        Y,
+        *(X, Y),
     ),
     "device": (lambda x: jax.device_put(x, jax.devices()[0]), X),
     "products": (lambda x, y, m: (x * y, m @ x, jnp.outer(x, y), x / y, 3 / x, x / 3), X, Y, M),
@@ -154,32 +133,22 @@ CALLS = {
     ),
     "comparisons": (
         lambda x, y: (
-            x < y,
-            x <= y,
-            x > y,
-            x >= y,
-            x == y,
-            x != y,
-            jnp.arctan2(x, y),
-            jnp.sort(x * y),
+            *(x < y, x <= y, x > y, x >= y, x == y, x != y),
+            *(jnp.arctan2(x, y), jnp.sort(x * y)),
         ),
         X,
         X * jnp.array([1.01, 0.99, 1.0]),  # so near that any wrong power of two would be seen
     ),
     "any": (lambda x: (jnp.sign(x), jnp.isfinite(x), jnp.argmax(x), jnp.argmin(x)), X),
     "roots": (
-        lambda x, m: (jnp.sqrt(abs(x)), lax.rsqrt(abs(x)), lax.cbrt(x), lax.square(x)),
+        lambda x: (jnp.sqrt(abs(x)), lax.rsqrt(abs(x)), lax.cbrt(x), lax.square(x)),
         X,
-        M,
     ),
     "powers": (lambda x: (x**2, x**3, x**-2, x**5, abs(x) ** 2.5, abs(x) ** x, abs(x) ** 0.25), X),
     "decompositions": (
         lambda m: (
-            jnp.linalg.cholesky(m),
-            jnp.linalg.eigvalsh(m),
-            abs(jnp.linalg.eigh(m)[1]),
-            jnp.linalg.svd(m)[1],
-            abs(jnp.linalg.svd(m)[0]),
+            *(jnp.linalg.cholesky(m), jnp.linalg.eigvalsh(m), abs(jnp.linalg.eigh(m)[1])),
+            *(jnp.linalg.svd(m)[1], abs(jnp.linalg.svd(m)[0])),
         ),
         M,
     ),
@@ -195,24 +164,17 @@ CALLS = {
             lax.linalg.triangular_solve(m, x[:, None], left_side=True, unit_diagonal=True),
             lax.linalg.tridiagonal_solve(x, x * 9, x, x[:, None]),
         ),
-        M,
-        X,
+        *(M, X),
     ),
     "selection": (
         lambda x, y: (jnp.where(x > 0, x, y), lax.select_n(AT.max() - 2 + x.astype(int) * 0, x, y)),
-        X,
-        Y,
+        *(X, Y),
     ),
     "precision": (
         lambda x: (lax.reduce_precision(x, 11, 20), lax.reduce_precision(x, 4, 20)),
         jnp.array([200.0, 0.02, -3.0]),  # next to the ends of a range of four bits
     ),
     "conversion": (lambda x: (x.astype(jnp.float32), x.astype(int), x.astype(complex), x > 0), X),
-    "exponentials": (
-        lambda x, y: (jnp.exp(x), jnp.exp2(x), jnp.log(y), jnp.log2(y), jnp.sin(x), jnp.tanh(y)),
-        X,
-        Y,
-    ),
     "functions": (
         lambda x, y: (
             *(jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.asin(y / 2), jnp.acos(-y / 2), jnp.atan(x)),
@@ -221,38 +183,33 @@ CALLS = {
             *(lax.erf_inv(y / 4), jnp.floor(x * y), jnp.ceil(x * y), jnp.round(x * y)),
             *(jnp.exp(x), jnp.exp2(x), jnp.log(y), jnp.log2(y), jnp.atan2(x, y), jnp.atan2(y, x)),
         ),
-        X,
-        Y,
+        *(X, Y),
     ),
     "complex functions": (lambda z: (jnp.exp(z), jnp.log(z), z**2, jnp.sqrt(z), z**0.25), Z),
     "powers of any kind": (
         lambda x, y: (abs(x) ** y, x**7, x**-5, y**1.5, y**0.7, y ** (1 / 3), y**30.5, x**30),
-        X,
-        Y,
+        *(X, Y),
     ),
     "products of many": (
         lambda x, m: (
             *(jnp.prod(x), jnp.prod(m, 0), jnp.prod(m, (0, 1)), jnp.prod(m[:0], 0)),
             *(lax.cumprod(x), lax.cumprod(m, 1, reverse=True)),
         ),
-        X,
-        M,
+        *(X, M),
     ),
     "other types": (
         lambda x, y, n: (
             *((x * y).astype(bool), (x * y).astype(int), (x * y).astype(jnp.int8)),
             *(n.astype(float) * x, (x > y).astype(float) * x, (x * y).astype(complex)),
         ),
-        X,
-        Y,
+        *(X, Y),
         AT[:1],
     ),
     "custom solve": (
         lambda x, y: lax.custom_linear_solve(
             lambda v: x * v, y, lambda matvec, b: b / x, symmetric=True
         ),
-        X,
-        Y,
+        *(X, Y),
     ),
     "expanded": (
         lambda x, n: (jnp.polyval(x, Y), jnp.ldexp(x, n), *jnp.frexp(x), jnp.searchsorted(Y, x)),
@@ -261,12 +218,10 @@ CALLS = {
     ),
     "reductions by functions": (
         lambda x, y: (
-            lax.reduce(x, y[0], lambda a, b: a + b, (0,)),
-            lax.reduce(x, y[0], lambda a, b: a * b, (0,)),
-            lax.reduce_window(x, y[0], lambda a, b: a + b, (2,), (1,), "SAME"),
+            *(lax.reduce(x, y[0], f, (0,)) for f in (operator.add, operator.mul)),
+            lax.reduce_window(x, y[0], operator.add, (2,), (1,), "SAME"),
         ),
-        X,
-        Y,
+        *(X, Y),
     ),
     "orthogonal factors": (lambda m: tuple(map(abs, jnp.linalg.qr(m))), M),
     "calls": (
@@ -280,23 +235,14 @@ CALLS = {
     "scan": (lambda s, x: lax.scan(lambda c, r: (c * r + 1, c / r), s, x), Y, X),
     "while": (
         lambda s, x: lax.while_loop(lambda c: c[0] < 9, lambda c: c * c * 2 + x, s + 1),
-        Y,
-        abs(X),
+        *(Y, abs(X)),
     ),
     "devices": (
         on_mesh(
             lambda x: (
-                *(
-                    lax.psum(x, "i"),
-                    lax.pmax(x, "i"),
-                    lax.pmin(x, "i"),
-                    lax.ppermute(x, "i", [(0, 1)]),
-                ),
-                *(
-                    lax.all_gather(x, "i"),
-                    lax.all_to_all(x, "i", 0, 0),
-                    lax.psum_scatter(x, "i", tiled=True),
-                ),
+                *(lax.psum(x, "i"), lax.pmax(x, "i"), lax.pmin(x, "i"), lax.all_gather(x, "i")),
+                *(lax.ppermute(x, "i", [(0, 1)]), lax.all_to_all(x, "i", 0, 0)),
+                lax.psum_scatter(x, "i", tiled=True),
             )
         ),
         jnp.arange(1.0, 5),

@@ -64,6 +64,7 @@ def calls(op):
     return found[::7] if op == "A - B" else found  # `A + (-B)`; a stride that meets every type
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [*UNARY, *BINARY])
 def test_every_cell(op, cells):
     """The type is that of the table, the numbers are NumPy's; eager: nothing is compiled."""

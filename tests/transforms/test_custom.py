@@ -7,7 +7,9 @@ import pytest
 
 import tanjax as tj
 import tanjax.numpy as tnp
-from quantities import assert_plain, assert_quantity, central_difference
+from quantities import assert_plain, assert_quantity
+
+pytestmark = pytest.mark.core
 
 m, km, s, kg = (tj.unit(name) for name in ("m", "km", "s", "kg"))
 V = np.asarray([1.0, 2.0, 4.0])
@@ -37,10 +39,13 @@ def test_the_rule_is_given_and_returns_true_units():
     assert_quantity(f(x), "km^2", V**2)
     bar = tj.grad(lambda x: tnp.sum(f(x)))(x)
     assert_quantity(bar, "km", 2 * V)
-    assert seen[0].unit == 1 / km**2 if isinstance(1 / km**2, tj.units.Unit) else True
     assert seen[0].unit == (km**2).inverse
-    slope = central_difference(lambda v: np.sum(v**2), V)
-    np.testing.assert_allclose(bar.value, slope, rtol=1e-8)
+
+
+def test_plain_arguments_as_in_jax():
+    f = area()
+    assert_plain(tj.grad(lambda v: jnp.sum(f(v)))(jnp.asarray(V)), 2 * V)
+    assert_plain(jax.grad(lambda v: jnp.sum(f(v)))(jnp.asarray(V)), 2 * V)
 
 
 def test_jax_s_transformations_see_the_structural_cotangent():
@@ -137,12 +142,6 @@ def test_structured_arguments():
     assert isinstance(a_bar.value, tj.Diagonal)
     assert_quantity(a_bar, "kg m^2", np.diag([2 * 2 * 25.0, 2 * 3 * 49.0]))
     assert_quantity(b_bar, "kg^2 m", [2 * 4 * 5.0, 2 * 9 * 7.0])
-
-
-def test_plain_arguments_as_in_jax():
-    f = area()
-    assert_plain(tj.grad(lambda v: jnp.sum(f(v)))(jnp.asarray(V)), 2 * V)
-    assert_plain(jax.grad(lambda v: jnp.sum(f(v)))(jnp.asarray(V)), 2 * V)
 
 
 def test_no_rule_given():

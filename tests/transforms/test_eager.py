@@ -10,6 +10,8 @@ import pytest
 import tanjax as tj
 from tanjax import ScaleWarning
 
+pytestmark = pytest.mark.core
+
 NEWTON = lambda m, r: jnp.sum(6.674e-11 * m * m / r**2)
 MASS, FAR = jnp.float32(2e30), jnp.float32(1e15)
 SLOPE = 2 * 6.674e-11 * 2e30 / 1e30

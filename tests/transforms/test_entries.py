@@ -18,6 +18,8 @@ from tanjax.transforms import _entries
 from tanjax.transforms._entries import others
 from tanjax.transforms._making import doubts_of_plain
 
+pytestmark = pytest.mark.core
+
 
 def chain(x):
     """Out of range for numbers from 1e5 on, in range for those near 1."""
@@ -213,31 +215,22 @@ def test_each_argument_out_of_its_window_is_found_by_the_compiled_look():
     assert together._calls > Together.EAGER
 
 
-def test_windows_that_reach_below_all_numbers_let_zeros_pass():
-    together = Together([Window(-200.0, 3.0, True)])
-    together._calls = Together.EAGER
-    assert together.inside([jnp.array([0.0, -0.0, 1e-45, 8.0], jnp.float32)])
-    assert not together.inside([jnp.array([0.0, 8.1], jnp.float32)])
-
-
-def test_zeros_are_found_by_the_compiled_look_where_a_window_refuses_them():
+def test_zeros_and_large_numbers_are_found_by_the_compiled_look_where_a_window_asks():
     ones = [jnp.ones(size, jnp.float32) for size in (3, 1 << 15, 3)]
+    large = [ones[0], ones[1].at[77].set(-8.0), ones[2]]
     tiny = jnp.asarray(np.array([1e-45, 1.0, 1.0], np.float32))
-    given = [ones[0].at[1].set(-0.0), ones[1].at[77].set(0.0), tiny]
+    zeros = [ones[0].at[1].set(-0.0), ones[1].at[77].set(0.0), tiny]
     for i in range(3):
-        windows = [Window(-200.0, 3.0, True, k == i) for k in range(3)]
-        assert checked_together(ones, windows)
-        assert checked_together(given, windows) is (i == 2)
-
-
-def test_a_large_number_is_asked_for_beside_the_compiled_look():
-    ones = [jnp.ones(size, jnp.float32) for size in (3, 1 << 15, 3)]
-    given = [ones[0], ones[1].at[77].set(-8.0), ones[2]]
-    for i in range(3):
+        nonzero = [Window(-200.0, 3.0, True, k == i) for k in range(3)]
+        assert checked_together(ones, nonzero)
+        assert checked_together(zeros, nonzero) is (i == 2)
         peaks = [3.0 if k == i else -math.inf for k in range(3)]
-        windows = [Window(-1.0, 3.0, True, peak=p) for p in peaks]
-        assert not checked_together(ones, windows)
-        assert checked_together(given, windows) is (i == 1)
+        wide = [Window(-1.0, 3.0, True, peak=p) for p in peaks]
+        assert not checked_together(ones, wide)
+        assert checked_together(large, wide) is (i == 1)
+    below_all = [Window(-200.0, 3.0, True)]
+    assert checked_together([jnp.array([0.0, -0.0, 1e-45, 8.0], jnp.float32)], below_all)
+    assert not checked_together([jnp.array([0.0, 8.1], jnp.float32)], below_all)
 
 
 def test_a_large_argument_is_looked_at_by_a_program_that_is_started_before_its_own(monkeypatch):

@@ -16,6 +16,8 @@ from comparisons import Counter
 from quantities import assert_like_si, assert_plain, assert_quantity, assert_same
 from tanjax.transforms._planning import PlannedFunction
 
+pytestmark = pytest.mark.core
+
 m, km, s, kg = (tj.unit(name) for name in ("m", "km", "s", "kg"))
 PREFIXES = ("m", "km", "cm", "mm", "µm")
 

@@ -14,6 +14,8 @@ from tanjax.scale.numbers import Spread, Window, measure
 from tanjax.transforms import _entries
 from tanjax.transforms._nearby import asking_peaks, is_tame, near, peaks_of, refusing_zeros
 
+pytestmark = pytest.mark.core
+
 
 def windows(fun, *seen, looks=1):
     """Windows of float32 arguments: numbers for single ones, pairs for smallest and largest."""

@@ -18,6 +18,8 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import tanjax as tj
 from tanjax.transforms._planning import PlannedFunction
 
+pytestmark = pytest.mark.core
+
 LARGE = 1e25
 BOTH = pytest.mark.parametrize("size", [1.5, LARGE])
 

@@ -11,6 +11,8 @@ import tanjax as tj
 from tanjax.scale.numbers._in_row import InRow
 from tanjax.transforms import _entries, _returned, _watch
 
+pytestmark = pytest.mark.core
+
 LOOKS = 9  # calls until a state that is at rest is looked at less often
 
 

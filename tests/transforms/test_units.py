@@ -1,6 +1,4 @@
-"""Derivatives of functions of quantities: values against plain JAX in SI and finite differences,
-units against dimensional analysis.
-"""
+"""Derivatives of functions of quantities: values against plain JAX in SI, units by hand."""
 
 from typing import NamedTuple
 
@@ -9,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, PartitionSpec as P
 
 import tanjax as tj
@@ -20,11 +17,12 @@ from quantities import (
     assert_plain,
     assert_quantity,
     assert_same,
-    central_difference,
     si,
 )
 
-m, km, cm, s, ms, kg, g = (tj.unit(name) for name in ("m", "km", "cm", "s", "ms", "kg", "g"))
+pytestmark = pytest.mark.core
+
+m, km, s, ms, kg, g = (tj.unit(name) for name in ("m", "km", "s", "ms", "kg", "g"))
 V = np.asarray([1.5, -2.25, 4.0])
 x = jnp.asarray(V) * km
 t = jnp.asarray(2.5) * s
@@ -52,61 +50,53 @@ POINTS = {
     "prefixes": (x, t.to("ms")),
     "NumPy and Python": (V * km, 2.5 * s),
 }
-every_point = pytest.mark.parametrize("point", POINTS)
 
 
-# -- each transformation, against plain JAX in SI and finite differences ---------------------------
+@pytest.fixture(params=POINTS)
+def args(request):
+    return POINTS[request.param]
 
 
-@every_point
-def test_value_and_grad(point):
-    args = POINTS[point]
-    numbers = jax.tree.map(jnp.asarray, si(args))
-    value, bars = tj.value_and_grad(on_quantities(energy), (0, 1))(*args)
+@pytest.fixture
+def numbers(args):
+    """The arguments in SI."""
+    return jax.tree.map(jnp.asarray, si(args))
+
+
+# -- each transformation, against plain JAX in SI --------------------------------------------------
+
+
+def test_value_and_grad(args, numbers):
+    f = on_quantities(energy)
+    value, bars = tj.value_and_grad(f, (0, 1))(*args)
     want, plain = jax.value_and_grad(on_numbers(energy), (0, 1))(*numbers)
     assert_like_si(value, want, ["m^4 / s^2"])
     assert_like_si(bars, plain, ["m^3 / s^2", "m^4 / s^3"])
-    slope = central_difference(lambda v: energy(jnp, jnp.asarray(v), numbers[1]), numbers[0], 1e-5)
-    assert_like_si(bars[0], slope, ["m^3 / s^2"], 1e-6)
-    assert_same(tj.grad(on_quantities(energy), (0, 1))(*args), bars)
-    assert_same(tj.grad(on_quantities(energy))(*args), bars[0])
-    assert_same(tj.grad(on_quantities(energy), 1)(*args), bars[1])
-    assert_same(jax.jit(tj.grad(on_quantities(energy), (0, 1)))(*args), bars)
+    assert_same(tj.grad(f, (0, 1))(*args), bars)
+    assert_same(tj.grad(f)(*args), bars[0])
+    assert_same(tj.grad(f, 1)(*args), bars[1])
+    assert_same(jax.jit(tj.grad(f, (0, 1)))(*args), bars)
 
 
-@every_point
-@pytest.mark.parametrize("mode", ["jacfwd", "jacrev", "jacobian"])
-def test_jacobians(point, mode):
-    args = POINTS[point]
-    numbers = jax.tree.map(jnp.asarray, si(args))
-    rows = getattr(tj, mode)(on_quantities(path), (0, 1))(*args)
+@pytest.mark.parametrize("mode", [tj.jacfwd, tj.jacrev, tj.jacobian])
+def test_jacobians(args, numbers, mode):
+    rows = mode(on_quantities(path), (0, 1))(*args)
     want = jax.jacrev(on_numbers(path), (0, 1))(*numbers)
     assert_like_si(rows, want, ["m / s", "m^2 / s^2"])
-    slope = central_difference(lambda v: path(jnp, jnp.asarray(v), numbers[1]), numbers[0], 1e-5)
-    assert_like_si(rows[0], slope, ["m / s"], 1e-6)
-    assert_same(getattr(tj, mode)(on_quantities(path))(*args), rows[0])
+    assert_same(mode(on_quantities(path))(*args), rows[0])
 
 
-@every_point
-def test_hessian(point):
-    args = POINTS[point]
-    numbers = jax.tree.map(jnp.asarray, si(args))
-    blocks = tj.hessian(on_quantities(energy), (0, 1))(*args)
+@pytest.mark.slow
+def test_hessian(args, numbers):
+    f = on_quantities(energy)
+    blocks = tj.hessian(f, (0, 1))(*args)
     want = jax.hessian(on_numbers(energy), (0, 1))(*numbers)
-    units = ["m^2 / s^2", "m^3 / s^3", "m^3 / s^3", "m^4 / s^4"]
-    assert_like_si(blocks, want, units)
-    gradient = lambda v: jax.grad(on_numbers(energy))(jnp.asarray(v), numbers[1])
-    slope = central_difference(gradient, numbers[0], 1e-5)
-    assert_like_si(blocks[0][0], slope, ["m^2 / s^2"], 1e-6)
-    assert_same(tj.hessian(on_quantities(energy))(*args), blocks[0][0])
-    assert_same(tj.jacrev(tj.grad(on_quantities(energy)))(*args), blocks[0][0])
-    assert_same(tj.jacfwd(tj.jacrev(on_quantities(energy)))(*args), blocks[0][0])
+    assert_like_si(blocks, want, ["m^2 / s^2", "m^3 / s^3", "m^3 / s^3", "m^4 / s^4"])
+    for second in (tj.hessian(f), tj.jacrev(tj.grad(f)), tj.jacfwd(tj.jacrev(f))):
+        assert_same(second(*args), blocks[0][0])
 
 
-@every_point
-def test_vjp(point):
-    args = POINTS[point]
-    numbers = jax.tree.map(jnp.asarray, si(args))
+def test_vjp(args, numbers):
     out, pullback = tj.vjp(on_quantities(path), *args)
     y_bar = jnp.asarray([0.3, -1.0, 0.5])
     want, plain = jax.vjp(on_numbers(path), *numbers)
@@ -117,10 +107,7 @@ def test_vjp(point):
     assert_like_si(pullback(y_bar), plain(y_bar), ["m / s", "m^2 / s^2"])
 
 
-@every_point
-def test_jvp_and_linearize(point):
-    args = POINTS[point]
-    numbers = jax.tree.map(jnp.asarray, si(args))
+def test_jvp_and_linearize(args, numbers):
     x_dot, t_dot = jnp.asarray([0.3, -1.0, 0.5]), jnp.asarray(0.7)
     want, moved = jax.jvp(on_numbers(path), numbers, (x_dot, t_dot))
     # both at a rate of 1 / s, one of them in other prefixes
@@ -130,20 +117,8 @@ def test_jvp_and_linearize(point):
         assert_like_si(got, (want, moved), ["m^2 / s", "m^2 / s^2"])
     # no rate: tangents in the units of the primals, for instance of a step
     assert_like_si(push(x_dot * m, t_dot * s), moved, ["m^2 / s"])
-    step = central_difference(
-        lambda h: path(jnp, numbers[0] + h * x_dot, numbers[1] + h * t_dot), np.zeros(()), 1e-4
-    )
-    assert_like_si(push(x_dot * m, t_dot * s), step, ["m^2 / s"], 1e-6)
     only_x = tj.jvp(on_quantities(path), args, (x_dot * m, 0.0))[1]
     assert_like_si(only_x, jax.jvp(on_numbers(path), numbers, (x_dot, 0.0 * t_dot))[1], ["m^2 / s"])
-
-
-def test_a_prefix_of_an_input_changes_nothing_but_names():
-    """The same point in m, km, cm: the same gradient."""
-    first = tj.grad(on_quantities(energy), (0, 1))(*POINTS["SI"])
-    for unit in ("km", "cm", "mm", "µm"):
-        moved = POINTS["SI"][0].to(unit), t.to("ms")
-        assert_same(tj.grad(on_quantities(energy), (0, 1))(*moved), first, 1e-9)
 
 
 def test_the_example_that_everybody_gets_wrong():
@@ -159,19 +134,15 @@ def test_the_example_that_everybody_gets_wrong():
     assert_quantity(tj.grad(lambda x: x * x)(2.0 * m), "m", 4.0)  # right even by accident
 
 
-@pytest.mark.parametrize("mode", ["grad", "jacfwd", "jacrev", "hessian"])
-def test_jax_s_own_transformations_stay_structural(mode):
+def test_jax_s_own_transformations_stay_structural():
     """They work, on the pytree; the label is that of the primal, the numbers are right."""
     f = lambda q: jnp.sum(q.value**3)
-    got, want = getattr(jax, mode)(f)(x), getattr(jax, mode)(lambda v: jnp.sum(v**3))(x.value)
-    leaf = got
-    while type(leaf) is tj.Unitful:
-        assert leaf.unit is km
-        leaf = leaf.value
-    np.testing.assert_allclose(leaf, want)
-
-
-def test_jax_s_own_vjp_jvp_and_linearize():
+    for mode in (jax.grad, jax.jacfwd, jax.jacrev, jax.hessian):
+        leaf = mode(f)(x)
+        while type(leaf) is tj.Unitful:
+            assert leaf.unit is km
+            leaf = leaf.value
+        np.testing.assert_allclose(leaf, mode(lambda v: jnp.sum(v**3))(x.value))
     cube = lambda q: q**3
     out, pull = jax.vjp(cube, x)
     assert_quantity(out, "km^3", V**3)
@@ -198,66 +169,48 @@ class Body(eqx.Module):
     name: str = eqx.field(static=True, default="body")
 
 
-TREES = {
-    "dict": {"x": x, "d": {"t": t}},
-    "tuple": (x, (t, None)),
-    "NamedTuple": Pair(x, x[0] / t),
-    "Module": Body(2.0 * kg, x, jnp.asarray(3)),
-    "list with plain arrays": [x, jnp.asarray(0.5), t],
-    "integers": {"n": jnp.arange(3), "x": x, "i": 3},
-    "structured": {
-        "a": tj.Symmetric(wave(jnp.zeros((2, 2)))) * (1.0 * kg),
-        "d": tj.Diagonal(x),
-    },
-}
+@pytest.mark.parametrize("unit", ["1", "J"])
+def test_gradients_of_trees_are_in_the_unit_of_the_loss_by_that_of_the_leaf(unit):
+    """The tree is that of the argument; integers and `None` have no gradient."""
+    square = wave(jnp.zeros((2, 2)))
+    tree = {
+        "pair": Pair(x, x[0] / t),
+        "tuple": (x, (t, None)),
+        "list": [Body(2.0 * kg, x, jnp.asarray(3)), jnp.asarray(0.5), 3],
+        "structured": [tj.Symmetric(square) * (1.0 * kg), tj.Diagonal(x), tj.Triangular(square)],
+    }
+    is_quantity = lambda x: type(x) is tj.Unitful
+    moves = lambda x: jnp.issubdtype(getattr(x, "dtype", type(x)), jnp.inexact)
+    plain = lambda x: x.value if is_quantity(x) else x
 
+    def total(tree):
+        """A plain number of everything that moves."""
+        leaves = filter(moves, map(plain, jax.tree.leaves(tree, is_leaf=tj.is_structured)))
+        return sum(jnp.sum(jnp.sin(wave(d) * d)) ** 2 for d in map(tj.destructure, leaves))
 
-def total(tree):
-    """A plain number of everything that moves, through quantities without a dimension."""
-    out = jnp.zeros(())
-    for leaf in jax.tree.leaves(tree, is_leaf=tj.is_structured):
-        if jnp.issubdtype(leaf.dtype if hasattr(leaf, "dtype") else type(leaf), jnp.inexact):
-            value = leaf / leaf.unit if type(leaf) is tj.Unitful else leaf
-            value = value.value if type(value) is tj.Unitful else value
-            full = tj.destructure(value)
-            out = out + jnp.sum(jnp.sin(wave(full) * full)) + jnp.sum(full**2)
-    return out
-
-
-@pytest.mark.parametrize("kind", TREES)
-@pytest.mark.parametrize("loss_unit", ["1", "J"])
-def test_gradients_of_trees(kind, loss_unit):
-    """Every leaf in `[loss] / [leaf]`, integers and `None` without gradient."""
-    tree = TREES[kind]
-    loss = total if loss_unit == "1" else lambda tree: total(tree) * tj.unit("J")
+    loss = total if unit == "1" else lambda tree: total(tree) * tj.unit(unit)
     value, bars = jax.jit(tj.value_and_grad(loss))(tree)
-    plain = lambda x: x.value if type(x) is tj.Unitful else x
-    numbers = jax.tree.map(plain, tree, is_leaf=lambda x: type(x) is tj.Unitful)
-    want = tj.grad(total)(numbers)
+    assert is_quantity(value) == (unit != "1")
     leaves, treedef = jax.tree.flatten(tree, is_leaf=tj.is_structured)
-    joule = tj.unit(loss_unit)
-    assert (type(value) is tj.Unitful) == (loss_unit != "1")
-    gradients, plain_gradients = treedef.flatten_up_to(bars), treedef.flatten_up_to(want)
-    for leaf, bar, number in zip(leaves, gradients, plain_gradients, strict=True):
-        if number is None:
+    numbers = list(map(plain, leaves))
+    for i, (leaf, bar) in enumerate(zip(leaves, treedef.flatten_up_to(bars), strict=True)):
+        if not moves(numbers[i]):
             assert bar is None
             continue
-        unit = joule / leaf.unit if type(leaf) is tj.Unitful else joule
-        if unit == tj.units.one and type(leaf) is not tj.Unitful:
-            assert_plain(bar, number)
+        of_one = lambda dense, i=i: total([*numbers[:i], dense, *numbers[i + 1 :]])
+        want = tj.project(numbers[i], jax.grad(of_one)(tj.destructure(numbers[i])))
+        if unit == "1" and not is_quantity(leaf):
+            assert_plain(bar, want)
         else:
-            assert_quantity(bar, str(unit), number)
-            assert type(bar.value) is type(number)
+            own = leaf.unit if is_quantity(leaf) else tj.units.one
+            assert_quantity(bar, str(tj.unit(unit) / own), want)
+        assert type(plain(bar)) is type(want)
 
 
 def test_a_module_gives_a_module():
     body = Body(2.0 * kg, x, jnp.asarray(3))
     bars = tj.grad(lambda b: b.mass * tnp.sum(b.place**2))(body)
-    assert type(bars) is Body
-    assert bars.count is None
-    assert bars.name == "body"
-    assert_quantity(bars.mass, "km^2", np.sum(V**2))
-    assert_quantity(bars.place, "kg km", 4 * V)
+    assert (type(bars), bars.count, bars.name) == (Body, None, "body")
     rows = tj.jacobian(lambda b: {"p": b.mass * b.place, "n": 2.0 * b.mass / kg})(body)
     assert_quantity(rows["p"].mass, "km", V)
     assert_quantity(rows["p"].place, "kg", 2 * np.eye(3))
@@ -296,7 +249,7 @@ def test_tangents_that_disagree_about_the_rate():
         tj.linearize(f, x, t)[1](x / s, t)
 
 
-def test_aux_and_quantity_valued_losses():
+def test_aux_values_are_handed_on():
     f = lambda x, t: (tnp.sum(x**2) / t, {"x": x, "n": 3})
     (value, aux), bar = tj.value_and_grad(f, has_aux=True)(x, t)
     assert_quantity(value, "km^2/s", np.sum(V**2) / 2.5)
@@ -309,10 +262,24 @@ def test_aux_and_quantity_valued_losses():
     _, pullback, aux = tj.vjp(f, x, t, has_aux=True)
     assert_quantity(pullback(1.0)[0], "km/s", 2 * V / 2.5)
     assert_quantity(aux["x"], "km", V)
+    square = lambda x: (x**2, 3.0 * x)
     for mode in (tj.jacfwd, tj.jacrev):
-        rows, aux = mode(lambda x: (x**2, x), has_aux=True)(x)
+        rows, aux = mode(square, has_aux=True)(x)
         assert_quantity(rows, "km", np.diag(2 * V))
-        assert_quantity(aux, "km", V)
+        assert_quantity(aux, "km", 3.0 * V)
+    blocks, aux = tj.hessian(square, has_aux=True)(x)
+    assert blocks.shape == (3, 3, 3)
+    assert_quantity(aux, "km", 3.0 * V)
+    blocks, aux = tj.hessian(square, has_aux=True)(3.0 * m)
+    assert_quantity(blocks, "1", 2.0)
+    assert_quantity(aux, "m", 9.0)
+    out, tangent, aux = tj.jvp(square, (3.0 * m,), (1.0 * m / s,), has_aux=True)
+    assert_quantity(out, "m^2", 9.0)
+    assert_quantity(tangent, "m^2 / s", 6.0)
+    assert_quantity(aux, "m", 9.0)
+    out, push, aux = tj.linearize(square, 3.0 * m, has_aux=True)
+    assert_quantity(push(1.0 * m / s), "m^2 / s", 6.0)
+    assert_quantity(aux, "m", 9.0)
 
 
 def test_keyword_arguments_and_plain_arguments():
@@ -328,13 +295,13 @@ def test_loss_without_dimension_in_a_prefix():
     assert_like_si(bar, np.full(3, 1e-3), ["1 / m"])
 
 
-def test_what_has_no_derivative():
-    with pytest.raises(TypeError, match="nothing to differentiate"):
-        tj.grad(lambda n: n * 1.0)(jnp.arange(3) * m)
-    with pytest.raises(TypeError):
-        tj.grad(lambda x: x)(x)  # not a scalar
-    with pytest.raises(TypeError):
-        tj.grad(lambda x: (x[0], x[1]))(x)
+def test_a_function_without_a_gradient_is_refused():
+    for n in (jnp.arange(3) * m, 3):
+        with pytest.raises(TypeError, match="nothing to differentiate"):
+            tj.grad(lambda n: n * 1.0)(n)
+    for f in (lambda x: x, lambda x: (x[0], x[1])):
+        with pytest.raises(TypeError, match="scalar-output"):
+            tj.grad(f)(x)
 
 
 def test_complex_quantities():
@@ -357,41 +324,23 @@ def test_dtypes_of_derivatives(dtype):
 
 # -- structured quantities -------------------------------------------------------------------------
 
-N = 3
-SHAPES = {
-    "Diagonal": lambda v: tj.Diagonal(v),
-    "Symmetric": lambda v: tj.Symmetric(v[:, None] * v + jnp.diag(v)),
-    "Triangular": lambda v: tj.Triangular(wave(jnp.zeros((N, N))) + jnp.diag(v)),
-    "LowRankUpdate": lambda v: tj.LowRankUpdate(tj.Diagonal(v), wave(jnp.zeros((N, 1)))),
-    "Kronecker": lambda v: tj.Kronecker(tj.Diagonal(v), jnp.asarray([[1.5]])),
-}
 
-
-@pytest.mark.parametrize("kind", SHAPES)
-def test_gradients_of_structured_quantities(kind):
+def test_gradients_of_structured_quantities_are_those_of_plain_arrays_with_a_unit():
     """The numbers and classes of the plain array's gradient, in `[loss] / [A]`."""
-    a = SHAPES[kind](jnp.asarray([2.0, 3.0, 4.5]))
-    loss = lambda a, b: tnp.sum(tj.solve(a, b) ** 2)
-    b = jnp.asarray(V)
-    with tj.densify("allow"):
-        value, (a_bar, b_bar) = tj.value_and_grad(loss, (0, 1))(tj.Unitful(a, "kg"), b * km)
-        want, (a_plain, b_plain) = tj.value_and_grad(loss, (0, 1))(a, b)
-    assert_quantity(value, "km^2 / kg^2", want)
-    assert_quantity(a_bar, "km^2 / kg^3", a_plain, 1e-9)
-    assert type(a_bar.value) is type(a_plain)
-    assert_quantity(b_bar, "km / kg^2", b_plain, 1e-9)
-    flat, rebuild = ravel_pytree(a)
-    slope = central_difference(lambda v: loss(rebuild(jnp.asarray(v)), b), flat, 1e-6)
-    seen = tj.structural(a, a_bar.value)
-    np.testing.assert_allclose(
-        ravel_pytree(canonical(seen))[0],
-        ravel_pytree(canonical(rebuild(jnp.asarray(slope))))[0],
-        rtol=1e-6, atol=1e-6,
-    )  # fmt: skip
-
-
-def canonical(x):
-    return x.canonical() if hasattr(x, "canonical") else x
+    v = jnp.asarray([2.0, 3.0, 4.5])
+    for a in (
+        tj.Symmetric(v[:, None] * v + jnp.diag(v)),
+        tj.LowRankUpdate(tj.Diagonal(v), wave(jnp.zeros((3, 1)))),
+    ):
+        loss = lambda a, b: tnp.sum(tj.solve(a, b) ** 2)
+        b = jnp.asarray(V)
+        with tj.densify("allow"):
+            value, (a_bar, b_bar) = tj.value_and_grad(loss, (0, 1))(tj.Unitful(a, "kg"), b * km)
+            want, (a_plain, b_plain) = tj.value_and_grad(loss, (0, 1))(a, b)
+        assert_quantity(value, "km^2 / kg^2", want)
+        assert_quantity(a_bar, "km^2 / kg^3", a_plain, 1e-9)
+        assert type(a_bar.value) is type(a_plain)
+        assert_quantity(b_bar, "km / kg^2", b_plain, 1e-9)
 
 
 def test_jvp_and_jacobian_of_a_structured_quantity():
@@ -443,19 +392,9 @@ gradient = tj.grad(on_quantities(energy), (0, 1))
 def test_compositions_agree_with_the_gradient():
     want = gradient(x, t)
     f = on_quantities(energy)
-    for name, got in {
-        "jit of grad": jax.jit(gradient)(x, t),
-        "tj.jit of grad": tj.jit(gradient)(x, t),
-        "grad of jit": tj.grad(jax.jit(f), (0, 1))(x, t),
-        "grad of tj.jit": tj.grad(tj.jit(f), (0, 1))(x, t),
-        "grad of checkpoint": tj.grad(tj.checkpoint(f), (0, 1))(x, t),
-        "checkpoint of grad": tj.checkpoint(gradient)(x, t),
-    }.items():
-        try:
-            assert_same(got, want)
-        except AssertionError as error:
-            error.add_note(f"in: {name}")
-            raise
+    for wrap in (jax.jit, tj.jit, tj.checkpoint):
+        assert_same(wrap(gradient)(x, t), want)
+        assert_same(tj.grad(wrap(f), (0, 1))(x, t), want)
 
 
 def test_vmap_of_and_under_grad():
@@ -532,31 +471,12 @@ def test_hessian_of_several_structured_arguments():
     np.testing.assert_allclose(blocks[1][1], dense[1][1])
 
 
-def test_aux_values_are_handed_on():
-    f = lambda q: (q**2, {"q": 3.0 * q, "n": 1})
-    hessian, aux = tj.hessian(f, has_aux=True)(3.0 * m)
-    assert_quantity(hessian, "1", 2.0)
-    assert_quantity(aux["q"], "m", 9.0)
-    rows, aux = tj.hessian(f, has_aux=True)(x)
-    assert rows.shape == (3, 3, 3)
-    assert_quantity(aux["q"], "km", 3.0 * V)
-    out, tangent, aux = tj.jvp(f, (3.0 * m,), (1.0 * m / s,), has_aux=True)
-    assert_quantity(out, "m^2", 9.0)
-    assert_quantity(tangent, "m^2 / s", 6.0)
-    assert_quantity(aux["q"], "m", 9.0)
-    out, push, aux = tj.linearize(f, 3.0 * m, has_aux=True)
-    assert_quantity(push(1.0 * m / s), "m^2 / s", 6.0)
-    assert_quantity(aux["q"], "m", 9.0)
-
-
 def test_integers_may_be_allowed():
     assert tj.grad(lambda n: 2.0 * n, allow_int=True)(3) is None
     value, gradients = tj.value_and_grad(lambda n, q: n * q, (0, 1), allow_int=True)(3, 2.0 * m)
     assert_quantity(value, "m", 6.0)
     assert gradients[0] is None
     assert_quantity(gradients[1], "1", 3.0)
-    with pytest.raises(TypeError, match="nothing to differentiate"):
-        tj.grad(lambda n: 2.0 * n)(3)
 
 
 def test_holomorphic_derivatives_of_vectors():
@@ -568,3 +488,8 @@ def test_holomorphic_derivatives_of_vectors():
     g = lambda z: jnp.sum(z**3)
     got, want = (h(g, holomorphic=True)(z) for h in (tj.hessian, jax.hessian))
     np.testing.assert_allclose(got, want)
+
+
+def test_a_loss_in_degrees_celsius_has_a_gradient_in_differences_of_degrees():
+    bar = tj.grad(lambda t: (2.0 * t).to("degC"))(300.0 * tj.units.K)
+    assert_quantity(bar, "1", 2.0)

@@ -13,6 +13,8 @@ from tanjax.transforms import _watch as watches
 from tanjax.transforms._arguments import can_be_looked_at
 from tanjax.transforms._watch import Watch
 
+pytestmark = pytest.mark.core
+
 NEAR = Window(-3.0, 3.0, True)
 
 

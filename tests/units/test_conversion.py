@@ -9,7 +9,6 @@ import pytest
 
 from tanjax import UnitError
 from tanjax.units import add_units, conversion, convert, subtract_units, unit
-from tanjax.units._unit import Logarithmic, make
 
 
 @pytest.mark.parametrize(
@@ -40,12 +39,6 @@ def test_linear_conversions(a, b, pair):
     assert conversion(unit(a), unit(b)) is conversion(unit(a), unit(b))
 
 
-def test_a_division_is_correctly_rounded():
-    multiplier, divisor = conversion(unit("m"), unit("km"))
-    numbers = np.arange(1.0, 1000.0)
-    assert [x * multiplier / divisor for x in numbers] == [float(f"{int(x)}e-3") for x in numbers]
-
-
 @pytest.mark.parametrize(
     ("a", "b", "says"),
     [
@@ -63,7 +56,7 @@ def test_what_is_no_factor_is_refused(a, b, says):
 # Each row is one state in several units; every pair of columns is a conversion both ways.
 STATES = [
     {"degC": 0.0, "K": 273.15, "degF": 32.0, "degR": 491.67},
-    {"degC": 100.0, "K": 373.15, "degF": 212.0},
+    {"degC": 100.0, "K": 373.15, "degF": 212.0, "degRe": 80.0},
     {"K": 5.0, "delta_degC": 5.0, "delta_degF": 9.0},
     {"degC": -40.0, "K": 233.15, "degF": -40.0},
     {"degC": 20.0, "K": 293.15, "mK": 293150.0, "degF": 68.0},
@@ -84,17 +77,6 @@ PAIRS = [(row, a, b) for row in STATES for a in row for b in row]
 def test_all_conversions(row, a, b):
     got = convert(np.float64(row[a]), unit(a), unit(b), np)
     assert got == pytest.approx(row[b], rel=1e-14, abs=1e-12)
-
-
-def test_pint_agrees_about_temperatures_and_levels():
-    import pint
-
-    registry = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
-    for a, b in [("degF", "degC"), ("degRe", "K"), ("degR", "degF"), ("dBm", "W"), ("dBu", "mW")]:
-        for x in (-30.0, 1.0, 77.5):
-            assert convert(x, unit(a), unit(b), np) == pytest.approx(
-                registry.Quantity(x, a).to(b).magnitude, rel=1e-12
-            )
 
 
 @pytest.mark.parametrize(
@@ -156,9 +138,7 @@ def test_sums_and_differences(a, b, total, difference):
 
 
 def test_a_level_and_a_point_of_one_dimension_have_no_difference():
-    """No unit of the catalogue is a level of temperatures, but one can be made."""
-    kelvin, decibel = unit("K"), unit("dB")
-    level = make(kelvin.dimension, kelvin.factor, kelvin.symbols, Logarithmic(decibel.factor))
-    assert subtract_units(level, level) is decibel
+    level = unit("dB(K)")
+    assert subtract_units(level, level) is unit("dB")
     with pytest.raises(UnitError, match="subtraction"):
         subtract_units(level, unit("degC"))

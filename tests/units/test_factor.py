@@ -8,18 +8,18 @@ from fractions import Fraction
 import pytest
 
 from tanjax.units import Factor
-from tanjax.units._factor import integer_root
 
 PI = Factor(1, 1, (("π", Fraction(1)),))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("r", [1, 2, 3, 10, 12345678901234567890, 2**200 + 1])
-def test_integer_roots(r, k):
-    assert integer_root(r**k, k) == r
-    if k > 1 and r > 1:
-        assert integer_root(r**k + 1, k) is None
-        assert integer_root(r**k - 1, k) is None
+def test_roots_of_neighbours_of_a_power_are_no_integers(r, k):
+    root = lambda n: Factor(n) ** Fraction(1, k)
+    assert root(r**k) == Factor(r)
+    for near in (r**k - 1, r**k + 1) if k > 1 and r > 1 else ():
+        with pytest.raises(ValueError, match="not rational"):
+            _ = root(near).fraction
 
 
 def test_roots_are_exact_and_in_lowest_form():

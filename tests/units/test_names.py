@@ -62,6 +62,7 @@ def test_every_unit_prints_what_is_read_back(catalogue):
     assert [str(u) for u in powers if unit(str(u)) is not u] == []
 
 
+@pytest.mark.slow
 def test_prefixed_units_are_pints(registry, catalogue):
     canonical = [name for name in catalogue if name.isidentifier() and unit(name).is_linear]
     wrong, count = [], 0

@@ -9,47 +9,33 @@ from tanjax.units import nearest_names, one, parse_quantity, unit
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("shown", "texts"),
     [
-        ("kg m / s2", "kg m / s2"),
-        ("kg*m/s**2", "kg m / s2"),
-        ("kg m s^-2", "kg m / s2"),
-        ("kg m s-2", "kg m / s2"),
-        ("kg·m·s⁻²", "kg m / s2"),
-        ("kg⋅m/s²", "kg m / s2"),
-        ("(kg m)/s2", "kg m / s2"),
-        ("kg m / (s s)", "kg m / s2"),
-        ("m/s/s", "m / s2"),
-        ("m per s", "m / s"),
-        ("  m  /  s  ", "m / s"),
-        ("1/s", "1 / s"),
-        ("1 km", "km"),
-        ("m^(1/2)", "m^(1/2)"),
-        ("m**0.5", "m^(1/2)"),
-        ("m^(-3/2)", "1 / m^(3/2)"),
-        ("(m/s)^2", "m2 / s2"),
-        ("m^2^2", "m4"),
-        ("(m2)^(1/2)", "m"),
-        ("s^+2", "s2"),
-        ("µm", "µm"),
-        ("μm", "µm"),
-        ("um", "µm"),
-        ("Ω", "Ω"),
-        ("\u2126", "Ω"),
-        ("\u212b", "Å"),
-        ("°C", "°C"),
-        ("%", "%"),
-        ("1", "1"),
-        ("", "1"),
-        ("m/m", "1"),
-        ("m / km", "m / km"),
-        ("kilometres", "km"),
-        ("kilogram metre", "kg m"),
-        ("J / K mol", "J mol / K"),  # a slash divides by the next factor alone
+        ("kg m / s2", ["kg m / s2", "kg*m/s**2", "kg m s^-2", "kg m s-2", "kg·m·s⁻²", "kg⋅m/s²"]),
+        ("kg m / s2", ["(kg m)/s2", "kg m / (s s)"]),
+        ("m / s2", ["m/s/s"]),
+        ("m / s", ["m per s", "  m  /  s  "]),
+        ("1 / s", ["1/s"]),
+        ("km", ["1 km", "kilometres"]),
+        ("m^(1/2)", ["m^(1/2)", "m**0.5"]),
+        ("1 / m^(3/2)", ["m^(-3/2)"]),
+        ("m2 / s2", ["(m/s)^2"]),
+        ("m4", ["m^2^2"]),
+        ("m", ["(m2)^(1/2)"]),
+        ("s2", ["s^+2"]),
+        ("µm", ["µm", "μm", "um"]),
+        ("Ω", ["Ω", "\u2126"]),
+        ("Å", ["\u212b"]),
+        ("°C", ["°C"]),
+        ("%", ["%"]),
+        ("1", ["1", "", "m/m"]),
+        ("m / km", ["m / km"]),
+        ("kg m", ["kilogram metre"]),
+        ("J mol / K", ["J / K mol"]),  # a slash divides by the next factor alone
     ],
 )
-def test_what_is_read(text, shown):
-    assert str(unit(text)) == shown
+def test_texts_are_read_as_the_unit_that_is_shown(shown, texts):
+    assert [str(unit(text)) for text in texts] == [shown] * len(texts)
 
 
 @pytest.mark.parametrize("text", ["m / s kg", "kg * m / s / A * K", "kg/m s**2", "m**2 / s**3"])
@@ -58,11 +44,7 @@ def test_the_order_of_products_is_pints(text):
 
     registry = pint.UnitRegistry()
     theirs = dict(registry.parse_units(text).dimensionality)
-    names = {"mass": "[mass]", "length": "[length]", "time": "[time]"} | {
-        "current": "[current]",
-        "temperature": "[temperature]",
-    }
-    assert {names[n]: float(p) for n, p in unit(text).dimension.exponents} == theirs
+    assert {f"[{n}]": float(p) for n, p in unit(text).dimension.exponents} == theirs
 
 
 def test_a_unit_is_itself():

@@ -180,9 +180,14 @@ def cases() -> Iterator[Case]:
         yield composed(Case(tj.pinv, a))
     for a in (kronecker, blocks, tj.LowRank(s.complex(2, 2), s.complex(2, 2))):
         yield composed(Case(tj.pinv, a))
+    for a in (s.complex(3, 2), s.normal(2, 3), s.normal(2, 3, 2)):
+        yield composed(Case(tj.pinv, a))
     yield Case(tj.lstsq, s.normal(3, 2), s.normal(3))
     yield composed(Case(tj.lstsq, s.normal(2, 3), s.normal(2, 1)))
     yield composed(Case(tj.lstsq, s.normal(2, 3, 2), s.normal(3, 1)))
+    yield composed(Case(tj.lstsq, s.normal(2, 3, 2), s.normal(3)))
+    yield composed(Case(tj.lstsq, s.normal(3, 2), s.normal(2, 3, 1)))
+    yield composed(Case(tj.lstsq, s.normal(2, 1, 3, 2), s.normal(2, 3, 1)))
     yield composed(Case(tj.lstsq, s.complex(3, 2), s.complex(3)))
     yield composed(Case(tj.lstsq, low_rank, s.normal(3)))
     yield composed(Case(tj.matrix_rank, kronecker)).declare(zero=("a",))

@@ -243,7 +243,15 @@ def cases() -> Iterator[Case]:
         (-inf, tj.Circulant(s.normal(3))),
         ("nuc", tj.LowRankUpdate(tj.Identity(3), s.normal(3, 1), None)),
         (3, s.normal(3)),
+        (None, s.normal(3)),
         ("nuc", s.normal(3, 2)),
+        ("nuc", s.complex(3, 2)),
+        (-2, s.complex(3, 3)),
+        (-2, s.normal(2, 3)),
+        (2, kronecker),
+        ("nuc", tj.BlockDiagonal(s.normal(2, 1), s.normal(1, 2), s.normal(2, 2))),
+        ("nuc", tj.LowRank(s.normal(4, 2), s.normal(2, 2))),
+        (2, tj.LowRankUpdate(tj.Identity(3), s.normal(3, 2), None)),
     ):
         yield composed(Case(tj.norm, a, ord=ord))
     yield composed(Case(tj.norm, s.normal(2, 3, 2), ord=2, axis=(-2, -1)))

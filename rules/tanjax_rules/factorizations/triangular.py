@@ -208,9 +208,11 @@ def cases() -> Iterator[Case]:
     for a in (upper, diagonal):
         yield composed(Case(tj.qr, a).declare(reference=_kept))
     yield composed(Case(tj.lu, diagonal).declare(reference=_kept_lu))
-    for a in (s.normal(3, 2), s.complex(2, 2), lower, scaled, kronecker, blocks):
+    for a in (s.normal(3, 2), s.complex(2, 2), lower, upper, scaled, kronecker, blocks):
         yield composed(Case(tj.lu, a))
     yield composed(Case(tj.solve_triangular, s.regular(2), s.normal(2, 2), lower=True))
+    batch = jnp.stack([s.regular(2), s.regular(2)])
+    yield composed(Case(tj.solve_triangular, batch, s.normal(2, 2, 1), lower=True))
     complex_lower = tj.Triangular(s.regular(2, complex=True))
     for a, trans in ((lower, 1), (complex_lower, 2)):
         b = s.complex(2) if jnp.iscomplexobj(a.data) else s.normal(2)

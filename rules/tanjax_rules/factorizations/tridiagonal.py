@@ -136,3 +136,7 @@ def cases() -> Iterator[Case]:
     yield composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
     small = tj.SymTridiagonal(s.normal(2), s.normal(1))
     yield composed(Case(tj.svd, small, full_matrices=False))
+    for ord in (-2, "nuc"):
+        yield composed(Case(tj.norm, a, ord=ord))
+    indefinite = tj.SymTridiagonal(jnp.array([2.1, -3.3, 1.7]), 0.5 * s.normal(2))
+    yield composed(Case(tj.condition_number, indefinite))

@@ -98,6 +98,7 @@ def cases() -> Iterator[Case]:
 
     s = Samples(5)
     symmetric, diagonal = tj.Symmetric(s.definite(3)), tj.Diagonal(s.positive(2))
+    negative, other = tj.Symmetric(-s.definite(2)), tj.Symmetric(-s.definite(2))
     for a in (
         symmetric,
         tj.Hermitian(s.definite(2, complex=True)),
@@ -106,5 +107,9 @@ def cases() -> Iterator[Case]:
         tj.Kronecker(tj.Symmetric(s.definite(2)), diagonal),
         tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1))),
         tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()),
+        tj.Kronecker(negative, other),  # signs that cancel
+        tj.Kronecker(negative, diagonal, other),
+        tj.Scaled(tj.Kronecker(-negative, other), jnp.asarray(-0.5)),
+        tj.Scaled(tj.BlockDiagonal(negative, tj.Kronecker(other)), jnp.asarray(-3.0)),
     ):
         yield Case(tj.cholesky, a)

@@ -349,5 +349,6 @@ def cases() -> Iterator[Case]:
     for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker):
         yield Case(tj.inv, a)
     yield Case(tj.inv, hermitian.replace(definite=True))
+    yield Case(tj.inv, symmetric.replace(definite=True))
     for a in (update, general, tj.Sum(s.regular(3), tj.Diagonal(s.positive(3)))):
         yield Case(tj.inv, a)

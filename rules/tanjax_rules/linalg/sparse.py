@@ -183,6 +183,7 @@ def cases() -> Iterator[Case]:
     yield Case(tj.multiply, square, tj.Fill(s.normal(), (3, 3)))
     yield Case(tj.matmul, square, tj.Triangular(s.normal(3, 3)))
     yield Case(tj.sum, wide, axis=0)
+    yield Case(tj.sum, wide, axis=1)
     on_and_off = jnp.concatenate([2 + 0.3 * s.complex(3), 0.5 * s.complex(2)])
     places = [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]]
     regular = tj.Sparse(on_and_off, places, (3, 3))  # which becomes dense

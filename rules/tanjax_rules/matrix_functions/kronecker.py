@@ -101,9 +101,14 @@ def cases() -> Iterator[Case]:
     s = Samples(23)
     symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
     complex_ = tj.Diagonal(1 + 0.2 * s.complex(2))
+    negative, other = tj.Symmetric(-s.definite(2)), tj.Symmetric(-s.definite(2))
     for op, a, keywords in (
         (tj.sqrtm, tj.Kronecker(complex_, s.regular(2, complex=True)), {}),
         (tj.fractional_matrix_power, tj.Kronecker(diagonal, diagonal), {"t": -0.7}),
         (tj.matrix_power, tj.Kronecker(symmetric, s.regular(2)), {"n": -2}),
+        (tj.sqrtm, tj.Kronecker(negative, other), {}),  # signs that cancel
+        (tj.sqrtm, tj.Scaled(tj.Kronecker(symmetric, other), jnp.asarray(-0.5)), {}),
+        (tj.fractional_matrix_power, tj.Scaled(negative, jnp.asarray(-2.0)), {"t": -0.3}),
+        (tj.fractional_matrix_power, tj.Kronecker(negative, other), {"t": -0.3}),
     ):
         yield Case(op, a, **keywords).declare(skip=ASKED_ONCE)

@@ -5,7 +5,7 @@ compiled program of everything would round otherwise. So the equations run one a
 what can be prepared is: which numbers go where, who is needed no more, and a compiled function per
 operation, kept by its mark, so that equal calls of all programs share it. Against binding each
 equation this saves 15 us per operation; it is safe because the function binds that very equation,
-and `tests/capture/together/test_eager_replay.py` compares bits.
+and `tests/capture/test_replay.py` compares bits.
 
 Under a trace operations are `jax.jit` functions, as they are by themselves, and nothing else is:
 a `jit` around a loop, or around everything, would add up cotangents in another order, and gradients

@@ -17,7 +17,6 @@ import pytest
 
 import tanjax as tj
 import tanjax.numpy as tnp
-from tanjax._errors import ScaleError, ScaleWarning
 
 m, km, s, kg, one = (tj.unit(name) for name in ("m", "km", "s", "kg", ""))
 DTYPES = ("float32", "bfloat16", "float16")
@@ -88,7 +87,7 @@ def test_the_value_is_one_exact_multiplication(scale):
 def test_a_value_that_does_not_fit_is_an_error(dtype, sign):
     q, _ = far(dtype, NUMBERS, sign=sign)
     for ask in (lambda: q.value, lambda: q.to_value("m"), lambda: np.asarray(q / m)):
-        with pytest.raises(ScaleError, match=rf"(?s){dtype}.*Hint"):
+        with pytest.raises(tj.ScaleError, match=rf"(?s){dtype}.*Hint"):
             ask()
 
 
@@ -154,7 +153,7 @@ def test_formats():
     assert "2^149" in repr(q.label)
     assert str(q.label) == "m"
     assert float(tj.Unitful(jnp.float32(1.0), "", 149)) == 2.0**149
-    with pytest.raises(ScaleError):
+    with pytest.raises(tj.ScaleError):
         float(tj.Unitful(jnp.float32(1.0), "", 1500))
 
 
@@ -163,30 +162,43 @@ def test_formats():
 
 @both_ends
 @every_dtype
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x: -x,
-        lambda x: abs(x),
-        lambda x: +x,
-        lambda x: x + x,
-        lambda x: x - x[0],
-        lambda x: 3 * x,
-        lambda x: x * 0.5,
-        lambda x: x / 4,
-        lambda x: x * x,
-        lambda x: 1 / x,
-        lambda x: x / x[1],
-        lambda x: x * x * x,
-        lambda x: x**2,
-        lambda x: x**-1,
-        lambda x: x[1:],
-        lambda x: x[0] * x,
-    ],
-)
-def test_arithmetic(dtype, sign, f):
+def test_operators_and_functions_are_exact_beyond_the_range(dtype, sign):
     q, want = far(dtype, NUMBERS, sign=sign)
-    assert_close(f(q), f(want))
+    for f, ulps in (
+        (lambda x, _: -x, 0),
+        (lambda x, _: abs(x), 0),
+        (lambda x, _: +x, 0),
+        (lambda x, _: x + x, 4),
+        (lambda x, _: x - x[0], 4),
+        (lambda x, _: 3 * x, 4),
+        (lambda x, _: x * 0.5, 4),
+        (lambda x, _: x / 4, 4),
+        (lambda x, _: x * x * x, 4),
+        (lambda x, _: 1 / x, 4),
+        (lambda x, _: x / x[1], 4),
+        (lambda x, _: x**2, 4),
+        (lambda x, _: x**-1, 4),
+        (lambda x, _: x[0] * x[1:], 4),
+        (lambda x, f: f.sum(x), 8),
+        (lambda x, f: f.mean(x), 8),
+        (lambda x, f: f.max(x), 0),
+        (lambda x, f: f.min(x), 0),
+        (lambda x, f: f.cumsum(x), 8),
+        (lambda x, f: f.sort(x), 0),
+        (lambda x, f: f.concatenate([x, x]), 0),
+        (lambda x, f: f.where(np.array([True, False] * 2), x, -x), 0),
+        (lambda x, f: f.prod(x), 8),
+        (lambda x, f: f.dot(x, x), 8),
+        (lambda x, f: f.outer(x, x), 2),
+        (lambda x, f: f.clip(x, x[1], x[0]), 0),
+        (lambda x, f: f.diff(x), 2),
+        (lambda x, f: f.take(f.flip(x), np.array([2, 0])), 0),
+        (lambda x, f: f.trace(f.reshape(x, (2, 2))), 8),
+        (lambda x, f: f.square(x), 2),
+        (lambda x, f: f.matmul(f.reshape(x, (2, 2)), f.reshape(x, (2, 2))), 8),
+        (lambda x, f: f.maximum(x, -f.absolute(x)), 0),
+    ):
+        assert_close(f(q, tnp), f(want, np), ulps)
 
 
 @every_dtype
@@ -278,40 +290,6 @@ def _root(w):
     return Fraction(math.isqrt(int(abs(w) * 2**2400))) / 2**1200
 
 
-FUNCTIONS = {
-    "sum": (lambda x, f: f.sum(x), 8),
-    "mean": (lambda x, f: f.mean(x), 8),
-    "max": (lambda x, f: f.max(x), 0),
-    "min": (lambda x, f: f.min(x), 0),
-    "cumsum": (lambda x, f: f.cumsum(x), 8),
-    "sort": (lambda x, f: f.sort(x), 0),
-    "concatenate": (lambda x, f: f.concatenate([x, x]), 0),
-    "where": (lambda x, f: f.where(np.array([True, False] * 2), x, -x), 0),
-    "prod": (lambda x, f: f.prod(x), 8),
-    "dot": (lambda x, f: f.dot(x, x), 8),
-    "outer": (lambda x, f: f.outer(x, x), 2),
-    "clip": (lambda x, f: f.clip(x, x[1], x[0]), 0),
-    "diff": (lambda x, f: f.diff(x), 2),
-    "flip": (lambda x, f: f.flip(x), 0),
-    "take": (lambda x, f: f.take(x, np.array([2, 0])), 0),
-    "reshape": (lambda x, f: f.reshape(x, (2, 2)), 0),
-    "trace": (lambda x, f: f.trace(f.reshape(x, (2, 2))), 8),
-    "square": (lambda x, f: f.square(x), 2),
-    "matmul": (lambda x, f: f.matmul(f.reshape(x, (2, 2)), f.reshape(x, (2, 2))), 8),
-    "abs": (lambda x, f: f.absolute(x), 0),
-    "maximum": (lambda x, f: f.maximum(x, -x), 0),
-}
-
-
-@both_ends
-@every_dtype
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions(name, dtype, sign):
-    call, ulps = FUNCTIONS[name]
-    q, want = far(dtype, NUMBERS, sign=sign)
-    assert_close(call(q, tnp), call(want, np), ulps)
-
-
 @both_ends
 @every_dtype
 def test_functions_that_numpy_has_not_for_fractions(dtype, sign):
@@ -362,30 +340,6 @@ def test_norm_at_1e25():
     n = tnp.linalg.norm(x)
     assert n.scale == 0
     np.testing.assert_allclose(float(n / m), 5**0.5 * 1e25, rtol=1e-6)
-
-
-# -- physics ---------------------------------------------------------------------------------------
-
-
-@every_dtype
-def test_newtons_force(dtype):
-    G = jnp.asarray(6.67e-11 if dtype != "float16" else 6.67e-5, dtype) * tj.unit("m3 / (kg s2)")
-    if dtype == "float16":
-        G = G * 1e-6
-    two, six, far_apart = (jnp.asarray(x, dtype) for x in (1.99, 5.97, 1.5))
-    sun, earth = (two * kg * 1e15) * 1e15, (six * kg * 1e12) * 1e12
-    r = far_apart * m * 1e11
-    want = exact(G) * exact(sun) * exact(earth) / exact(r) ** 2
-    assert_close(G * sun * earth / r**2, want, 8)
-    assert_close(G * (sun / r) * (earth / r), want, 8)
-
-
-@every_dtype
-def test_coulomb_at_one_femtometre(dtype):
-    e = jnp.asarray(1.602, dtype) * tj.unit("C") * 1e-10 * 1e-9
-    k = jnp.asarray(8.988, dtype) * tj.unit("N m2 / C2") * 1e9
-    r = jnp.asarray(1.0, dtype) * m * 1e-8 * 1e-7
-    assert_close(k * e * e / r**2, exact(k) * exact(e) ** 2 / exact(r) ** 2, 8)
 
 
 @every_dtype
@@ -448,7 +402,7 @@ def test_bits_are_those_of_plain_jax_where_it_is_right():
 
 def test_numbers_that_no_exponent_holds_together():
     x = jnp.float32([1e-30, 1.0, 1e30]) * m
-    with pytest.warns(ScaleWarning, match=r"(?s)multiply.*float32.*Hint"):
+    with pytest.warns(tj.ScaleWarning, match=r"(?s)multiply.*float32.*Hint"):
         square = x * x
     with np.errstate(over="ignore", under="ignore"):
         np.testing.assert_array_equal(square.value, np.asarray(x.value) ** 2)
@@ -502,7 +456,7 @@ def test_python_numbers_meet_arrays():
     assert (1e45 * m).value == 1e45
 
 
-# -- structure, copies, trees ----------------------------------------------------------------------
+# -- structure and copies --------------------------------------------------------------------------
 
 
 def test_structured_arrays():
@@ -514,41 +468,13 @@ def test_structured_arrays():
     assert_close(d.to_dense()[0], [want[0], 0])
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [
-        lambda q: pickle.loads(pickle.dumps(q)),
-        copy.copy,
-        copy.deepcopy,
-        lambda q: jax.tree.map(lambda x: x, q),
-        lambda q: jax.tree.unflatten(*jax.tree.flatten(q)[::-1]),
-        lambda q: jax.jit(lambda q: q)(q),
-        lambda q: jax.device_get(q),
-    ],
-)
-def test_copies(copied):
-    q, want = far("float32", NUMBERS)
-    new = copied(q)
-    assert (new.unit, new.scale, new.label is q.label) == (m, 150, True)
-    assert_close(new, want)
-    assert_close(new * new, want * want)
-
-
-def test_one_leaf_and_a_static_label():
-    q, _ = far("float32", NUMBERS)
-    leaves, tree = jax.tree.flatten(q)
-    assert leaves[0] is q.stored
-    assert len(leaves) == 1
-    assert tree == jax.tree.structure(tj.Unitful(1.0, m, 150))
-    assert tree != jax.tree.structure(1.0 * m)
-
-
-def test_exported_programs():
+def test_exported_programs_and_copies_multiply():
     pytest.importorskip("flatbuffers")
     q, want = far("float32", NUMBERS)
     program = jax.export.export(jax.jit(lambda q: q * q))(q)
     again = jax.export.deserialize(program.serialize())
     assert_close(again.call(q), want * want)
+    assert_close(pickle.loads(pickle.dumps(q)) * copy.deepcopy(q), want * want)
 
 
 # -- transformations -------------------------------------------------------------------------------
@@ -583,11 +509,11 @@ def test_maps_and_loops():
 
 def test_a_trace_measures_nothing():
     """Exponents under a trace follow the laws of units, whatever the numbers are."""
-    closed = jax.make_jaxpr(lambda x: (x * m * x).stored)(jnp.float32(1e30))
-    assert [e.primitive.name for e in closed.eqns] == ["mul"]
-    big = jnp.float32([1e30, 2.0]) * m
-    closed = jax.make_jaxpr(lambda q: (q * q).stored)(big)
-    assert [e.primitive.name for e in closed.eqns] == ["mul"]
+    for f, x in (
+        (lambda x: (x * m * x).stored, jnp.float32(1e30)),
+        (lambda q: (q * q).stored, jnp.float32([1e30, 2.0]) * m),
+    ):
+        assert [e.primitive.name for e in jax.make_jaxpr(f)(x).eqns] == ["mul"]
 
 
 def test_ordinary_programs_warn_of_nothing():
@@ -597,28 +523,27 @@ def test_ordinary_programs_warn_of_nothing():
         assert tnp.linalg.norm(x * x / x + x).scale == 0
 
 
-PLAIN_MEETS_SCALED = {
-    "subtract": lambda q: q - 1,
-    "reflected": lambda q: 1 - q,
-    "add": lambda q: q + np.float32(1.0),
-    "maximum": lambda q: tnp.maximum(q, 20.0),
-    "where": lambda q: tnp.where(np.array([True, False]), q, 5.0),
-    "clip": lambda q: tnp.clip(q, 1.0, 13.0),
-    "concatenate": lambda q: tnp.concatenate([q, np.float32([3.0])]),
-    "full_like": lambda q: tnp.full_like(q, 5.0),
-    "remainder": lambda q: q % 5,
-    "hypot": lambda q: tnp.hypot(q, 3.0),
-    "less": lambda q: q < 20,
-    "select": lambda q: tnp.select([np.array([True, False])], [q], 3.0),
-}
-
-
-@pytest.mark.parametrize("name", PLAIN_MEETS_SCALED)
 @pytest.mark.parametrize("scale", [3, 100])
-def test_a_pure_number_meets_a_scaled_quantity(name, scale):
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda q: q - 1,
+        lambda q: 1 - q,
+        lambda q: q + np.float32(1.0),
+        lambda q: tnp.maximum(q, 20.0),
+        lambda q: tnp.where(np.array([True, False]), q, 5.0),
+        lambda q: tnp.clip(q, 1.0, 13.0),
+        lambda q: tnp.concatenate([q, np.float32([3.0])]),
+        lambda q: tnp.full_like(q, 5.0),
+        lambda q: q % 5,
+        lambda q: tnp.hypot(q, 3.0),
+        lambda q: q < 20,
+        lambda q: tnp.select([np.array([True, False])], [q], 3.0),
+    ],
+)
+def test_a_pure_number_meets_a_scaled_quantity(f, scale):
     """It has no exponent of its own, and is brought to that of the quantities."""
     q = tj.Unitful(jnp.float32([1.5, 2.0]), "1", scale=scale)
-    f = PLAIN_MEETS_SCALED[name]
     with jax.numpy_dtype_promotion("standard"):
         expected = np.asarray(f(jnp.float64([1.5, 2.0]) * 2.0**scale))
     for got in (f(q), jax.jit(f)(q)):
@@ -661,14 +586,6 @@ def test_the_value_of_a_quantity_cannot_be_changed():
                 value[0] = 6e4
         np.testing.assert_array_equal(q.value, [1.0, 2.0])
     a[0] = 3.0  # the array itself is whose it was
-
-
-def test_numpys_arrays_are_copied():
-    given = np.array([1.0, 2.0])
-    made = [tj.Unitful(given, "m"), tj.quantity(given, "m"), given * tj.unit("m")]
-    given[:] = np.nan
-    for q in made:
-        assert np.asarray(q.stored).tolist() == [1.0, 2.0]
 
 
 def test_a_number_that_does_not_fit_names_no_unit_of_another_dimension():

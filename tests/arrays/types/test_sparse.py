@@ -68,7 +68,6 @@ def test_no_places_at_all(shape):
     np.testing.assert_array_equal((a + a).to_dense(), np.zeros(shape))
     assert float(tj.sum(a)) == float(tj.norm(a)) == float(tj.norm(a, 1)) == 0.0
     assert jax.grad(lambda a: tj.sum(a @ jnp.ones(n)))(a).values.shape == (0,)
-    np.testing.assert_array_equal(tj.Sparse([], [], shape).to_dense(), np.zeros(shape))
 
 
 def test_integers_and_booleans_are_entries():
@@ -93,34 +92,8 @@ def test_from_dense_and_bcoo():
     b = jnp.asarray(RNG.normal(size=(4, 2)))
     np.testing.assert_allclose(a.to_bcoo() @ b, a @ b, rtol=1e-14)
     batch = jax.vmap(sparse)(jnp.stack([VALUES, 2 * VALUES]))
-    assert batch.to_bcoo().n_batch == 1
+    assert (batch.shape, batch.pattern, batch.to_bcoo().n_batch) == ((2, 3, 4), a.pattern, 1)
     np.testing.assert_array_equal(batch.to_bcoo().todense(), batch.to_dense())
-
-
-TRACED = lambda f: jax.jit(f)(jnp.zeros((1, 2), int))
-MISTAKES = {
-    "outside": (lambda: sparse(shape=(2, 4)), r"Sparse: 2 places are outside.*\[\[2, 1\], \[2, 0"),
-    "negative": (lambda: tj.Sparse([1.0], [[-1, 0]], (2, 2)), "1 places are outside"),
-    "count": (lambda: tj.Sparse([1.0], [[0, 0], [1, 1]], (2, 2)), "every value has one place"),
-    "rank": (lambda: tj.Sparse([1.0, 2.0], [0, 1], (2, 2)), r"integers of shape \(p, 2\)"),
-    "fractions": (lambda: tj.Sparse([1.0], [[0.0, 1.0]], (2, 2)), "integers of shape"),
-    "values": (lambda: tj.Sparse(1.0, [[0, 1]], (2, 2)), "`values` must have 1 dimension"),
-    "shape": (lambda: tj.Sparse([1.0], [[0, 1]], 2), "`shape` must be two integers"),
-    "large": (lambda: tj.Sparse([1.0], [[0, 1]], (2, 2**31)), "from 0 to 2147483647"),
-    "traced": (lambda: TRACED(lambda i: tj.Sparse([1.0], i, (2, 2))), r"(?s)traces them.*replace"),
-    "zeros": (lambda: jax.jit(tj.Sparse.from_dense)(np.eye(2)), "whose values are known"),
-    "batch": (lambda: tj.Sparse.from_bcoo(of_jax.BCOO.fromdense(np.eye(2), n_batch=1)), "n_batch"),
-    "product": (lambda: sparse() @ jnp.ones(3), r"cannot multiply Sparse\[3, 4\]"),
-    "sum": (lambda: sparse() + tj.Identity(3), "differ"),
-    "pattern": (lambda: tj.Sparse.of_pattern(VALUES[:3], sparse().pattern), "5 places need"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_named(mistake):
-    make, match = MISTAKES[mistake]
-    with pytest.raises(tj.ShapeError, match=f"(?s){match}"):
-        make()
 
 
 @pytest.mark.parametrize("width", [0, 1, 3, 11])
@@ -146,7 +119,7 @@ def test_one_object_per_pattern():
     a, b = sparse(), sparse(2 * VALUES)
     assert a.pattern is b.pattern
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    assert a.pattern is not sparse(shape=(4, 4)).pattern  # another shape
+    assert a.pattern not in (sparse(shape=(4, 4)).pattern, sparse(shape=(3, 5)).pattern)
     assert a.mT.mT.pattern is a.pattern
     for back in (pickle.loads(pickle.dumps(a)), copy.deepcopy(a), copy.copy(a)):
         assert back.pattern is a.pattern
@@ -185,119 +158,37 @@ def test_exported_programs_know_the_pattern():
     np.testing.assert_allclose(product, dense() @ np.ones(4))
 
 
-def test_maps_scans_and_forward_mode_do_not_see_it():
-    x = jnp.asarray(RNG.normal(size=4))
-    many = jnp.stack([VALUES, -VALUES, 2 * VALUES])
-    batch = jax.vmap(sparse)(many)
-    assert (batch.shape, batch.pattern) == ((3, 3, 4), sparse().pattern)
-    products = jax.vmap(lambda a: a @ x)(batch)
-    np.testing.assert_allclose(products, [dense(v) @ x for v in many])
-    for i, (m, t) in enumerate(zip(batch.transposed().to_dense(), batch.diagonal(), strict=True)):
-        np.testing.assert_array_equal(m, dense(many[i]).T)
-        np.testing.assert_array_equal(t, dense(many[i]).diagonal())
-    _, all_of_them = jax.lax.scan(lambda c, a: (c, tj.sum(a @ c)), x, batch)
-    np.testing.assert_allclose(all_of_them, products.sum(1))
-    f = lambda a: jnp.sin(a @ x)
-    jacobians = [jax.jacfwd(f)(sparse()).values, jax.jacrev(f)(sparse()).values]
-    np.testing.assert_allclose(*jacobians)
-    hessian = jax.hessian(lambda a: jnp.sum(f(a)))(sparse())
-    np.testing.assert_allclose(
-        hessian.values.values, -np.einsum("ri,rj,r->ij", *2 * (jacobian_of_product(x),), np.sin(
-            dense() @ x)), atol=1e-12)  # fmt: skip
-
-
-def jacobian_of_product(x):
-    rows, columns = sparse().indices.T
-    out = np.zeros((3, 5))
-    out[rows, np.arange(5)] = np.asarray(x)[columns]
-    return out
-
-
-# -- the closed algebra ----------------------------------------------------------------------------
-
-
-def test_types_and_numbers_of_the_algebra():
-    values = jnp.asarray(RNG.normal(size=5))
-    a, b = sparse(VALUES, (4, 4)), tj.Sparse(values[:3], [[3, 3], [0, 3], [1, 2]], (4, 4))
-    d, one = tj.Diagonal(values[:4]), tj.Identity(4)
-    t = tj.Tridiagonal(values[:3], values[:4], values[1:4])
-    s, g = tj.SymTridiagonal(values[:4], values[:3]), tj.Banded(RNG.normal(size=(3, 4)), 0, 2)
-    full, column = RNG.normal(size=(4, 4)), jnp.asarray(RNG.normal(size=(4, 1)))
-    sym, low = tj.Symmetric(full), tj.Triangular(full)
-    to = tj.destructure
-    for got, want, kind in (
-        (a + a, 2 * to(a), tj.Sparse),
-        (a - b, to(a) - to(b), tj.Sparse),
-        (a + d, to(a) + to(d), tj.Sparse),
-        (one - a, np.eye(4) - to(a), tj.Sparse),
-        (t + a, to(t) + to(a), tj.Sparse),
-        (a @ b, to(a) @ to(b), tj.Sparse),
-        (a.mT @ a, to(a).T @ to(a), tj.Sparse),
-        (a @ s, to(a) @ to(s), tj.Sparse),
-        (g @ a, to(g) @ to(a), tj.Sparse),
-        (d @ a @ d, to(d) @ to(a) @ to(d), tj.Sparse),
-        (a @ one, to(a), tj.Sparse),
-        (a * full, to(a) * full, tj.Sparse),
-        (a * column, to(a) * column, tj.Sparse),
-        (a * column[:, 0], to(a) * column[:, 0], tj.Sparse),
-        (a * b, to(a) * to(b), tj.Sparse),
-        (t * a, to(t) * to(a), tj.Sparse),
-        (a * d, to(a) * to(d), tj.Diagonal),
-        (a * sym, to(a) * to(sym), tj.Sparse),
-        (a / 2.0, to(a) / 2, tj.Sparse),
-        (-a, -to(a), tj.Sparse),
-        (tj.solve(d, a), to(a) / values[:4, None], tj.Sparse),
-        (a @ sym, to(a) @ to(sym), jax.Array),
-        (low @ a, to(low) @ to(a), jax.Array),
-        (a @ low, to(a) @ to(low), jax.Array),
-        (a + full, to(a) + full, jax.Array),
-        (tj.kron(a, d), np.kron(to(a), to(d)), tj.Kronecker),
-        (a.submatrix(slice(1, 4), slice(0, 2)), to(a)[1:4, :2], tj.Sparse),
-    ):
-        assert isinstance(got, kind)
-        np.testing.assert_allclose(to(got), want, atol=1e-13)
-    assert (a @ b).nnz <= a.nnz * b.nnz
-    assert type(a + sym) is tj.Sum
-
-
-def test_reductions():
+def test_norms_and_sums_of_complex_values():
     values = jax.lax.complex(VALUES, VALUES[::-1])
     a, d = sparse(values), dense(values)
     for ord in (None, "fro", 1, -1, np.inf, -np.inf):
         np.testing.assert_allclose(tj.norm(a, ord), np.linalg.norm(d, ord))
     for axis in (None, 0, 1, -1):
         np.testing.assert_allclose(tj.sum(a, axis=axis), d.sum(axis))
-    np.testing.assert_array_equal(a.diagonal(), d.diagonal())
-    np.testing.assert_array_equal(a.conj().to_dense(), d.conj())
     np.testing.assert_array_equal(a.H.to_dense(), d.conj().T)
-    for k in (-2, -1, 1, 3):
-        np.testing.assert_array_equal(a.off_diagonal(k), d.diagonal(k))
-    assert a.off_diagonal(7).shape == a.off_diagonal(-5).shape == (0,)
-    np.testing.assert_allclose(tj.trace(a), d.trace())
     np.testing.assert_allclose(tj.dot(a, jnp.asarray(d)), (d * d).sum())
-    zero = 0 * sparse()
-    assert jax.grad(tj.norm)(zero).values.tolist() == [0.0] * 5
+    assert a.off_diagonal(7).shape == a.off_diagonal(-5).shape == (0,)
+    assert jax.grad(tj.norm)(0 * sparse()).values.tolist() == [0.0] * 5
 
 
-def test_systems_and_determinants_become_dense_visibly():
-    a = sparse(VALUES, (4, 4)) + 3 * tj.Identity(4)
-    for f in (tj.logdet, tj.inv, lambda a: tj.solve(a, jnp.ones(4))):
-        with pytest.raises(tj.NoRuleError, match=r"Sparse\[4, 4\] becomes dense"):
-            f(a)
-    with tj.densify("allow"):
-        np.testing.assert_allclose(
-            tj.solve(a, jnp.ones(4)), np.linalg.solve(a.to_dense(), np.ones(4))
-        )
-        gradient = jax.grad(tj.logdet)(a)
-    np.testing.assert_allclose(gradient.values, np.linalg.inv(a.to_dense()).T[*a.indices.T])
+def test_product_has_at_most_as_many_places_as_pairs_and_sums_stay_lazy():
+    a = sparse(VALUES, (4, 4))
+    b = tj.Sparse(VALUES[:3], [[3, 3], [0, 3], [1, 2]], (4, 4))
+    assert (a @ b).nnz <= a.nnz * b.nnz
+    assert type(a + tj.Symmetric(jnp.eye(4))) is tj.Sum
 
 
-def test_quantities():
-    """The unit of the values; the natural gradient is sparse, in the unit of 1/A."""
-    k = sparse() * tj.unit("N/m")
+@pytest.mark.parametrize("f", [tj.logdet, tj.inv, lambda a: tj.solve(a, jnp.ones(4))])
+def test_systems_and_determinants_become_dense_visibly(f):
+    with pytest.raises(tj.NoRuleError, match=r"Sparse\[4, 4\] becomes dense"):
+        f(sparse(VALUES, (4, 4)) + 3 * tj.Identity(4))
+
+
+def test_gradient_of_a_quantity_is_a_sparse_quantity():
+    k = tj.Sparse(VALUES * tj.unit("N/m"), PLACES, (3, 4))
     x = jnp.ones(4) * tj.unit("cm")
+    assert k.unit == tj.unit("N/m")
     np.testing.assert_allclose((k @ x).to_value("N"), dense() @ np.ones(4) / 100)
-    assert tj.Sparse(VALUES * tj.unit("N/m"), PLACES, (3, 4)).unit == k.unit
     gradient = tj.grad(lambda k: tj.sum(k @ x))(k)
     assert type(gradient.value) is tj.Sparse
     assert gradient.unit == tj.unit("cm")
@@ -318,6 +209,7 @@ def largest(function, *args):
     return max(int(np.prod([int(k) for k in s.split(",")])) for s in shapes)
 
 
+@pytest.mark.slow
 def test_programs_are_as_large_as_what_is_stored():
     """Products, sums, and their gradients in both modes: far from n by n, in every buffer."""
     n, k = 97, 3

@@ -48,11 +48,6 @@ def chain():
 V = jnp.array([1.0, 2.0]) * (m / s)
 
 
-def test_filter_jit(chain):
-    energy = eqx.filter_jit(lambda model, v: model(v))(chain, V)
-    np.testing.assert_allclose(energy.to_value("J"), (1.25 + 0.08) * 1.25, rtol=1e-12)
-
-
 def test_filter_grad_is_structural(chain):
     gradient = eqx.filter_grad(lambda model: model(V).to_value("J"))(chain)
     assert (gradient.mass.unit, gradient.start.unit) == (chain.mass.unit, cm)
@@ -93,16 +88,11 @@ def test_partition_and_combine(chain):
     arrays, rest = eqx.partition(chain, eqx.is_inexact_array)
     assert arrays.order is None
     assert rest.start.value is None
-    again = eqx.combine(arrays, rest)
-    assert eqx.tree_equal(again, chain)
+    assert eqx.tree_equal(eqx.combine(arrays, rest), chain)
     loss = lambda arrays: eqx.combine(arrays, rest)(V)
     np.testing.assert_allclose(tj.grad(loss)(arrays).mass.to_value("J/kg"), 2.5 * 1.25)
-
-
-def test_partition_by_whole_quantities(chain):
-    wanted = jax.tree.map(lambda _: False, chain)
-    wanted = eqx.tree_at(lambda c: c.mass, wanted, replace=True)
-    trained, fixed = eqx.partition(chain, wanted)
+    wanted = eqx.tree_at(lambda c: c.mass, jax.tree.map(lambda _: False, chain), replace=True)
+    trained, fixed = eqx.partition(chain, wanted)  # by whole quantities
     assert trained.start.value is None
     assert fixed.mass.value is None
     assert eqx.combine(trained, fixed).mass == chain.mass
@@ -125,16 +115,11 @@ def test_filter_vmap(chain):
     np.testing.assert_allclose(energies.to_value("J"), 2.5 * masses.value + 0.08)
 
 
-def test_printing_shows_units(chain):
+def test_other_functions_of_equinox(chain):
     assert "kg" in eqx.tree_pformat(eqx.tree_at(lambda c: c.mass, chain, 2.0 * kg))
-
-
-def test_filter_checkpoint(chain):
     energy = eqx.filter_checkpoint(lambda model: model(V).to_value("J"))
+    np.testing.assert_allclose(eqx.filter_jit(energy)(chain), (1.25 + 0.08) * 1.25, rtol=1e-12)
     np.testing.assert_allclose(eqx.filter_grad(energy)(chain).mass.value, 2.5e-3 * 1.25)
-
-
-def test_filter_eval_shape_and_is_array(chain):
     shape = eqx.filter_eval_shape(lambda model: model.start, chain)
     assert (shape.unit, shape.shape) == (cm, (2,))
     assert [eqx.is_array(x) for x in jax.tree.leaves(chain)] == [True] * 4 + [False]

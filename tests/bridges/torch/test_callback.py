@@ -9,7 +9,9 @@ import jax.numpy as jnp
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from torch_structured import assert_agree, normal
+from torch_comparison import assert_agree, normal
+
+pytestmark = pytest.mark.torch
 
 X, COUNTS = normal(3), jnp.arange(3)
 SCALAR = jax.ShapeDtypeStruct((), jnp.float64)

@@ -1,11 +1,8 @@
 """Into the bridge, out of it, and through files: numbers, gradients, memories, types."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
-from typing import Any
 
 import pytest
 
@@ -22,6 +19,8 @@ from torch.utils.data import DataLoader
 import tanjax as tj
 from tanjax.bridges import torch as tjt
 
+pytestmark = pytest.mark.torch
+
 DTYPES = [torch.bool, torch.uint8, torch.uint16, torch.int8, torch.int16, torch.int32, torch.int64]
 DTYPES += [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
 DTYPES += [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex128]
@@ -29,7 +28,7 @@ DTYPES += [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex128]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shared", [False, True])
-def test_dtypes(dtype: torch.dtype, shared: bool) -> None:
+def test_dtypes(dtype, shared):
     """Each dtype goes to JAX and back with the same bits, copied or in one memory."""
     t = torch.tensor([0.0, 1.0, 3.0]).to(dtype)
     x = tjt.to_jax(t, copy=not shared)
@@ -42,7 +41,7 @@ def test_dtypes(dtype: torch.dtype, shared: bool) -> None:
     assert bytes(back.view(torch.uint8)) == bytes(t.view(torch.uint8))
 
 
-def test_layouts() -> None:
+def test_layouts():
     """Transposed, expanded, empty, lazily conjugated and scalar tensors keep their numbers."""
     c = torch.tensor([1 + 2j, 3j])
     tensors = [torch.arange(6.0).view(2, 3).t(), torch.ones(3).expand(2, 3), torch.zeros(0, 3)]
@@ -51,7 +50,7 @@ def test_layouts() -> None:
         np.testing.assert_array_equal(tjt.to_jax(t), t.resolve_conj().resolve_neg().numpy())
 
 
-def test_constructor() -> None:
+def test_constructor():
     """`tjt.Tensor(x)` is `from_jax(x)`: arrays of JAX, NumPy, ours, numbers and lists."""
     x = jnp.arange(3.0)
     assert tjt.Tensor(x).payload is x
@@ -64,11 +63,11 @@ def test_constructor() -> None:
     assert tuple(tjt.from_jax(d).shape) == (3, 3)
 
 
-def test_gradients_flow_through_both_ways() -> None:
+def test_gradients_flow_through_both_ways():
     """Plain leaf, ours, plain again: gradients of both orders are plain torch's."""
 
-    def loss(x: Any, there: Any, back: Any) -> Any:
-        return (back(there(x).sin() * x if there is None else there(x).sin()) ** 2).sum()
+    def loss(x, there, back):
+        return (back(there(x).sin()) ** 2).sum()
 
     leaf = torch.tensor([0.3, -0.7], dtype=torch.float64, requires_grad=True)
     same = lambda x: x
@@ -88,7 +87,7 @@ def test_gradients_flow_through_both_ways() -> None:
         assert not tjt.to_torch(ours).requires_grad
 
 
-def test_numpy_and_dlpack() -> None:
+def test_numpy_and_dlpack():
     """NumPy reads without a copy and cannot write; a tensor that requires a gradient is refused."""
     x = tjt.from_jax(jnp.arange(6.0).reshape(2, 3))
     a = x.numpy()
@@ -107,7 +106,7 @@ def test_numpy_and_dlpack() -> None:
     assert x.numpy(force=True).tolist() == a.tolist()
 
 
-def test_convert_a_module() -> None:
+def test_convert_a_module():
     """Parameters and buffers become ours, shared ones stay shared, what is kept is kept."""
     plain = nn.Sequential(
         nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3, bias=False), nn.GRU(3, 2)
@@ -126,14 +125,9 @@ def test_convert_a_module() -> None:
     assert tjt.convert(ours) is ours
     x = torch.linspace(0, 1, 6).view(2, 3)
     torch.testing.assert_close(tjt.to_torch(ours[:3](tjt.from_torch(x))), plain[:3](x))
-    half = ours[0].to(torch.float16)
-    assert half.weight.dtype == torch.float16
-    assert half.weight.payload.dtype == jnp.float16
-    assert isinstance(half.weight, nn.Parameter)
-    assert ours[0].double().weight.dtype == torch.float64
 
 
-def test_convert_a_tree() -> None:
+def test_convert_a_tree():
     """Tensors in dicts and lists; one that occurs twice is one."""
     t = torch.ones(2)
     tree = tjt.convert({"a": [t, 3], "b": (t, None)})
@@ -144,7 +138,7 @@ def test_convert_a_tree() -> None:
     assert leaf.requires_grad
 
 
-def through_a_file(x: Any) -> Any:
+def through_a_file(x):
     file = io.BytesIO()
     torch.save(x, file)
     file.seek(0)
@@ -154,7 +148,7 @@ def through_a_file(x: Any) -> Any:
 @pytest.mark.parametrize(
     "again", [through_a_file, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
-def test_copies_keep(again: Any) -> None:
+def test_copies_keep(again):
     """Files, pickle and deepcopy keep numbers, leaves, types, units and shared memory."""
     base = tjt.from_jax(jnp.arange(6.0).reshape(2, 3))
     parameter = nn.Parameter(tjt.from_jax(jnp.ones(2)))
@@ -176,7 +170,7 @@ def test_copies_keep(again: Any) -> None:
         np.testing.assert_array_equal(found.payload.to_dense(), kind.to_dense())
 
 
-def test_copies_of_one_tensor() -> None:
+def test_copies_of_one_tensor():
     """`copy.copy` shares memory, `deepcopy` does not; a result of autograd is not deep-copied."""
     x = tjt.from_jax(jnp.zeros(2), requires_grad=True)
     (x * 2).sum().backward()
@@ -192,8 +186,7 @@ def test_copies_of_one_tensor() -> None:
         copy.deepcopy(x * 2)
 
 
-def test_module_files() -> None:
-    """`state_dict` goes into a file and back, also between plain modules and ours."""
+def test_a_state_dict_goes_through_a_file_and_from_plain_modules():
     plain, ours = nn.Linear(3, 2), tjt.convert(nn.Linear(3, 2))
     ours.load_state_dict(tjt.convert(plain.state_dict()))
     again = copy.deepcopy(ours)
@@ -203,7 +196,7 @@ def test_module_files() -> None:
     torch.testing.assert_close(tjt.to_torch(again(tjt.from_torch(x))), plain(x))
 
 
-def test_data_loader() -> None:
+def test_data_loader():
     """The default collate stacks our tensors."""
     rows = [(tjt.from_jax(jnp.full(2, float(n))), n) for n in range(4)]
     batches = list(DataLoader(rows, batch_size=2))
@@ -211,11 +204,11 @@ def test_data_loader() -> None:
     assert batches[1][0].tolist() == [[2.0, 2.0], [3.0, 3.0]]
 
 
-def test_under_a_trace() -> None:
+def test_under_a_trace():
     """Tensors over tracers are made, printed and read; their numbers are not there."""
 
     @jax.jit
-    def f(x: Any) -> Any:
+    def f(x):
         t = tjt.from_jax(x)
         assert "Tracer" in repr(t)
         with pytest.raises(tjt.TensorError, match="while JAX traces"):

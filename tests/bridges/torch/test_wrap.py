@@ -13,7 +13,9 @@ import jax.numpy as jnp
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from torch_structured import TYPES, VECTOR, assert_agree, assert_gradients_agree, normal
+from torch_comparison import TYPES, VECTOR, assert_agree, assert_gradients_agree, normal
+
+pytestmark = pytest.mark.torch
 
 with warnings.catch_warnings():  # torch compiles scripts when forward mode is used first
     warnings.simplefilter("ignore")

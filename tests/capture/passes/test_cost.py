@@ -8,6 +8,8 @@ from rich.console import Console
 import tanjax as tj
 from tanjax.capture.passes import Cost
 
+pytestmark = pytest.mark.core
+
 
 def table(f, *args):
     return tj.passes.cost(tj.capture(f)(*args))

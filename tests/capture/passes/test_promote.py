@@ -1,5 +1,7 @@
 """Types for matrices whose construction shows their structure."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 import tanjax as tj
 from passes_support import assert_agrees, names
+
+pytestmark = pytest.mark.core
 
 promote = tj.passes.promote
 
@@ -22,35 +26,35 @@ def closed_over_by_jax(d, x):
 
 
 CASES = {
-    "diag": (lambda d, x: tj.solve(jnp.diag(d), x), "dx", ["solve[Diagonal]"]),
-    "tril": (lambda a, x: tj.solve(jnp.tril(a), x), "ax", ["solve[Triangular]"]),
-    "triu": (lambda a, x: tj.solve(jnp.triu(a), x), "ax", ["solve[Triangular]"]),
+    "diag": (lambda d, x: tj.solve(jnp.diag(d), x), "dx", "solve[Diagonal]"),
+    "tril": (lambda a, x: tj.solve(jnp.tril(a), x), "ax", "solve[Triangular]"),
+    "triu": (lambda a, x: tj.solve(jnp.triu(a), x), "ax", "solve[Triangular]"),
     "tril below": (lambda a: tj.logdet(jnp.tril(a, -1) + jnp.eye(4)) + tj.trace(jnp.tril(a, -1)),
-                   "a", ["logdet", "trace[Triangular]"]),
-    "kron": (lambda a, d: tj.logdet(jnp.kron(a, jnp.diag(d))), "ad", ["logdet[Kronecker]"]),
-    "eye": (lambda a: tj.solve(jnp.eye(4), a), "a", ["solve[Identity]"]),
+                   "a", "logdet trace[Triangular]"),
+    "kron": (lambda a, d: tj.logdet(jnp.kron(a, jnp.diag(d))), "ad", "logdet[Kronecker]"),
+    "eye": (lambda a: tj.solve(jnp.eye(4), a), "a", "solve[Identity]"),
     "multiple of eye": (lambda a, x: tj.solve(x[0] * jnp.eye(4), a), "ax",
-                        ["multiply[Identity]", "solve[Scaled]"]),
-    "a + a.T": (lambda a: tj.inv(a + a.T), "a", ["inv[Symmetric]"]),
-    "half of both": (lambda a, x: tj.solve((a + a.T) / 2, x), "ax", ["solve[Symmetric]"]),
-    "b @ b.T": (lambda a, x: tj.solve(a @ a.T, x), "ax", ["solve[Symmetric]"]),
+                        "multiply[Identity] solve[Scaled]"),
+    "a + a.T": (lambda a: tj.inv(a + a.T), "a", "inv[Symmetric]"),
+    "half of both": (lambda a, x: tj.solve((a + a.T) / 2, x), "ax", "solve[Symmetric]"),
+    "b @ b.T": (lambda a, x: tj.solve(a @ a.T, x), "ax", "solve[Symmetric]"),
     "b.T @ b by einsum": (lambda a: tj.logdet(jnp.einsum("ki,kj->ij", a, a)), "a",
-                          ["logdet[Symmetric]"]),
+                          "logdet[Symmetric]"),
     "outer": (lambda u, x: tj.logdet(jnp.outer(x, x) + 2.0 * jnp.eye(4)) + u[0, 0], "ux",
-              ["logdet[Symmetric]"]),
+              "logdet[Symmetric]"),
     "kernel": (lambda x: tj.logdet(jnp.exp(-((x[:, None] - x) ** 2)) + 0.1 * jnp.eye(4)), "x",
-               ["logdet[Symmetric]"]),
+               "logdet[Symmetric]"),
     "distances": (lambda x: tj.logdet(jnp.exp(-jnp.abs(x[:, None] - x[None])) + jnp.eye(4)), "x",
-                  ["logdet[Symmetric]"]),
-    "product": (lambda d, a: tj.matmul(jnp.diag(d), a), "da", ["matmul[Diagonal]"]),
-    "product with @": (lambda d, a: a @ jnp.diag(d), "da", ["matmul[Diagonal]"]),
+                  "logdet[Symmetric]"),
+    "product": (lambda d, a: tj.matmul(jnp.diag(d), a), "da", "matmul[Diagonal]"),
+    "product with @": (lambda d, a: a @ jnp.diag(d), "da", "matmul[Diagonal]"),
     "kept between": (lambda d, x: tj.solve(tj.inv(jnp.diag(d)), x), "dx",
-                     ["inv[Diagonal]", "solve[Diagonal]"]),
-    "dense again outside": (lambda d: tj.inv(jnp.diag(d)), "d", ["inv[Diagonal]"]),
+                     "inv[Diagonal] solve[Diagonal]"),
+    "dense again outside": (lambda d: tj.inv(jnp.diag(d)), "d", "inv[Diagonal]"),
     "cholesky": (lambda a, x: tj.cholesky(a @ a.T) @ x, "ax",
-                 ["cholesky[Symmetric]", "matmul[Triangular]"]),
-    "closed over": (closed_over, "dx", ["scan[Diagonal]", "solve[Diagonal]"]),
-    "closed over by JAX": (closed_over_by_jax, "dx", ["scan", "solve[Diagonal]"]),
+                 "cholesky[Symmetric] matmul[Triangular]"),
+    "closed over": (closed_over, "dx", "scan[Diagonal] solve[Diagonal]"),
+    "closed over by JAX": (closed_over_by_jax, "dx", "scan solve[Diagonal]"),
 }  # fmt: skip
 
 
@@ -96,7 +100,7 @@ def test_one_type_for_all_uses(assert_rewrites):
         carry = tj.scan(lambda c, _: (tj.solve(k, c) + x, None), x, None, length=2)[0]
         return carry, tj.solve(k, x), tj.logdet(k)
 
-    wanted = ["scan[Symmetric]", "solve[Symmetric]", "solve[Symmetric]", "logdet[Symmetric]"]
+    wanted = "scan[Symmetric] solve[Symmetric] solve[Symmetric] logdet[Symmetric]"
     new = assert_rewrites(promote, f, "ax", wanted)
     assert str(new).count("= Symmetric") == 1
 
@@ -110,9 +114,7 @@ def test_with_other_passes(given):
         return x @ (tj.inv(k) @ x) + tj.logdet(k)
 
     passes = [tj.passes.reassociate, promote, tj.passes.share_factorizations]
-    new = tj.capture(f)(a, x)
-    for apply in passes:
-        new = apply.rewrite(new)
+    new = functools.reduce(lambda p, apply: apply.rewrite(p), passes, tj.capture(f)(a, x))
     assert "factorize[Symmetric]" in names(new)
     assert "inv" not in names(new)
     assert_agrees(f, new, a, x)

@@ -1,5 +1,6 @@
 """Products in their best order, and what products and inverses are made of."""
 
+import functools
 import itertools
 
 import jax
@@ -9,37 +10,37 @@ import pytest
 
 import tanjax as tj
 from passes_support import assert_agrees, names
-from tanjax.capture.passes._chains import Factor, best_order
+
+pytestmark = pytest.mark.core
 
 reassociate = tj.passes.reassociate
 
 CASES = {
     "matrices, then a vector": (lambda a, b, x: tj.matmul(tj.matmul(a, b), x), "abx",
-                                ["matmul", "matmul"]),
-    "written with @": (lambda a, b, x: (a @ b) @ x, "abx", ["matmul", "matmul"]),
-    "from the left": (lambda x, a, b: x @ (a @ b), "xab", ["matmul", "matmul"]),
-    "both ends": (lambda x, a, b, y: x @ ((a @ b) @ y), "xaby", ["matmul"] * 3),
-    "thin": (lambda a, b, u: (u @ u.T) @ (a @ b), "abu", ["matmul"] * 3),
+                                "matmul matmul"),
+    "written with @": (lambda a, b, x: (a @ b) @ x, "abx", "matmul matmul"),
+    "from the left": (lambda x, a, b: x @ (a @ b), "xab", "matmul matmul"),
+    "both ends": (lambda x, a, b, y: x @ ((a @ b) @ y), "xaby", "matmul matmul matmul"),
+    "thin": (lambda a, b, u: (u @ u.T) @ (a @ b), "abu", "matmul matmul matmul"),
     "structured": (lambda a, b, d: tj.Diagonal(d) @ (a @ (b @ tj.Diagonal(d))) @ d, "abd",
-                   ["matmul[Diagonal]", "matmul", "matmul", "matmul[Diagonal]"]),
-    "in a loop": (
-        lambda a, b, x: tj.fori_loop(0, 2, lambda i, x: (a @ b) @ x, x), "abx",
-        ["fori_loop", "matmul", "matmul"]),
-    "inverse": (lambda a, x: tj.inv(a) @ x, "ax", ["solve"]),
+                   "matmul[Diagonal] matmul matmul matmul[Diagonal]"),
+    "in a loop": (lambda a, b, x: tj.fori_loop(0, 2, lambda i, x: (a @ b) @ x, x), "abx",
+                  "fori_loop matmul matmul"),
+    "inverse": (lambda a, x: tj.inv(a) @ x, "ax", "solve"),
     "inverse on the right": (lambda a, b: b @ tj.inv(a), "ab",
-                             ["transpose", "transpose", "solve", "transpose"]),
-    "row times inverse": (lambda a, x: x @ tj.inv(a), "ax", ["transpose", "solve"]),
-    "inverse in a chain": (lambda a, b, x: (b @ tj.inv(a)) @ x, "abx", ["solve", "matmul"]),
-    "two inverses": (lambda a, b, x: (tj.inv(a) @ tj.inv(b)) @ x, "abx", ["solve", "solve"]),
-    "quadratic form": (lambda a, x: tj.quadratic_form(tj.inv(a), x), "ax", ["solve", "matmul"]),
-    "logdet": (lambda a, b: tj.logdet(a @ b), "ab", ["logdet", "logdet"]),
-    "slogdet": (lambda a, b: tj.slogdet(a @ b), "ab", ["slogdet", "slogdet"]),
-    "logdet of an inverse": (lambda a: tj.logdet(tj.inv(a)), "a", ["logdet"]),
-    "det": (lambda a, b: tj.det(a @ b), "ab", ["det", "det", "cond", "det"]),
+                             "transpose transpose solve transpose"),
+    "row times inverse": (lambda a, x: x @ tj.inv(a), "ax", "transpose solve"),
+    "inverse in a chain": (lambda a, b, x: (b @ tj.inv(a)) @ x, "abx", "solve matmul"),
+    "two inverses": (lambda a, b, x: (tj.inv(a) @ tj.inv(b)) @ x, "abx", "solve solve"),
+    "quadratic form": (lambda a, x: tj.quadratic_form(tj.inv(a), x), "ax", "solve matmul"),
+    "logdet": (lambda a, b: tj.logdet(a @ b), "ab", "logdet logdet"),
+    "slogdet": (lambda a, b: tj.slogdet(a @ b), "ab", "slogdet slogdet"),
+    "logdet of an inverse": (lambda a: tj.logdet(tj.inv(a)), "a", "logdet"),
+    "det": (lambda a, b: tj.det(a @ b), "ab", "det det cond det"),
     "update": (lambda d, u, x: tj.solve(tj.Diagonal(d) + u @ u.T, x), "dux",
-               ["solve[LowRankUpdate]"]),
+               "solve[LowRankUpdate]"),
     "update of two": (lambda d, u, x: tj.solve(tj.Diagonal(d) + u @ x[None], x), "dux",
-                      ["solve[LowRankUpdate]"]),
+                      "solve[LowRankUpdate]"),
 }  # fmt: skip
 
 
@@ -89,23 +90,26 @@ def test_no_occasion(case, assert_rewrites):
     assert_rewrites(reassociate, f, arguments, None)
 
 
-def test_best_order_is_the_best():
-    """Of 5 matrices of random sizes, the order found costs as little as any of the 14."""
+def test_order_of_a_chain_is_the_cheapest():
+    """Of the 14 orders of 5 matrices; a rewrite must save a percent."""
     draw = np.random.default_rng(0)
 
-    def cheapest(sizes):
-        n = len(sizes) - 1
-        if n == 1:
-            return 0
+    @functools.cache
+    def cheapest(*sizes):
+        ends = sizes[0] * sizes[-1]
         return min(
-            cheapest(sizes[: k + 1]) + cheapest(sizes[k:]) + 2 * sizes[0] * sizes[k] * sizes[-1]
-            for k in range(1, n)
+            (
+                cheapest(*sizes[: k + 1]) + cheapest(*sizes[k:]) + ends * sizes[k]
+                for k in range(1, len(sizes) - 1)
+            ),
+            default=0,
         )
 
     for _ in range(20):
         sizes = draw.integers(1, 30, 6).tolist()
-        chain = [Factor(np.zeros((m, n))) for m, n in itertools.pairwise(sizes)]
-        assert best_order(chain).cost == cheapest(sizes)
+        chain = [jax.ShapeDtypeStruct(pair, np.float64) for pair in itertools.pairwise(sizes)]
+        program = tj.capture(lambda *chain: functools.reduce(tj.matmul, chain))(*chain)
+        assert 0.99 * multiplications(reassociate.rewrite(program)) <= cheapest(*sizes)
 
 
 def test_order_of_types():
@@ -132,20 +136,6 @@ def test_determinant_of_a_singular_factor():
     a, b = jnp.diag(jnp.array([1.0, 2.0, 0.0])), jnp.eye(3) + 0.1
     f = lambda a, b: tj.det(a @ b)
     assert_agrees(f, reassociate.rewrite(tj.capture(f)(a, b)), a, b)
-
-
-def test_transformed(given):
-    """Hessian and map of the rewritten program; twice rewritten is rewritten once."""
-    a, b, x = given["a"], given["b"], given["x"]
-    f = lambda a, b, x: jnp.sum(jnp.sin(((a @ b) @ tj.inv(a)) @ x))
-    new = reassociate.rewrite(tj.capture(f)(a, b, x))
-    assert reassociate.rewrite(new) is new
-    modes = lambda f: (
-        jax.hessian(f, 2)(a, b, x),
-        jax.vmap(f, (0, None, None))(jnp.stack([a, b]), b, x),
-    )
-    for want, got in zip(*(jax.jit(lambda g=g: modes(g))() for g in (f, new)), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
 def test_units():

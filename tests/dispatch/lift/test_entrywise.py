@@ -13,6 +13,8 @@ from comparisons import assert_close
 from tanjax import lax
 from tanjax.testing import examples_of
 
+pytestmark = pytest.mark.core
+
 SHIPPED = {
     f"{kind.__name__}{i}": x
     for kind in tj.rules.registered_array_types()
@@ -56,6 +58,7 @@ def functions(x):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_values_and_gradients_are_those_of_the_dense_array(name):
     a = KEPT[name]

@@ -11,22 +11,19 @@ from jax.extend import core as jex
 
 import tanjax as tj
 import tanjax.numpy as tnp
-from comparisons import Counter, wave
 from quantities import (
     assert_like_si,
     assert_plain,
     assert_quantity,
     assert_same,
-    central_difference,
     si,
 )
-from tanjax.dispatch.lift import _lift
+
+pytestmark = pytest.mark.core
 
 m, km, cm, s, kg = (tj.unit(name) for name in ("m", "km", "cm", "s", "kg"))
 V = np.asarray([1.5, 2.25, 4.0])
 x, y, t = jnp.asarray(V) * m, jnp.asarray(V[::-1].copy()) * km, jnp.asarray(2.5) * s
-A = wave(jnp.zeros((3, 3))) * 0.3 + 2 * jnp.eye(3)
-B = A @ A.T
 
 # -- functions: the code on quantities is the code on SI numbers, with a unit ----------------------
 
@@ -73,31 +70,11 @@ CODE = {
         ["m^(-3/2)", "m^(1/2)", "m^2", "1/m"],
     ),
     "pure functions": (lambda x, t: jnp.exp(-x / jnp.max(x)) * jnp.sin(x / x[0]), ["1"]),
-    "reductions": (
-        lambda x, t: (jnp.mean(x), jnp.var(x), jnp.std(x), jnp.max(x), jnp.prod(x), x.sum()),
-        ["m", "m^2", "m", "m", "m^3", "m"],
-    ),
     "indices": (lambda x, t: (x[1:], x[jnp.asarray([2, 0])], jnp.argmax(x)), ["m", "m", None]),
     "updates": (lambda x, t: x.at[1].set(x[0]).at[0].add(2 * x[1]).at[2].max(x[0]), ["m"]),
     "tests": (lambda x, t: (x < x[1], jnp.isfinite(x), jnp.sign(x)), [None] * 3),
     "where": (lambda x, t: jnp.where(x > x[0], x, 0.0), ["m"]),
-    "shapes": (
-        lambda x, t: (jnp.stack([x, x]), jnp.concatenate([x, 2 * x]), x[:, None].T, jnp.tile(x, 2),
-                      jnp.pad(x, 1), jnp.sort(x), jnp.flip(x), jnp.roll(x, 1), jnp.repeat(x, 2)),
-        ["m"] * 9,
-    ),
-    "products": (
-        lambda x, t: (x @ x, jnp.outer(x, x), jnp.einsum("i,j->ij", x, x / t)),
-        ["m^2", "m^2", "m^2/s"],
-    ),
-    "cross": (lambda x, t: jnp.cross(x, x[::-1]), ["m^2"]),
     "zeros": (lambda x, t: x + np.zeros(3), ["m"]),
-    "clip": (lambda x, t: jnp.clip(x, x[0], x[1]), ["m"]),
-    "interpolation": (lambda x, t: jnp.interp(x[1], x, x / t), ["m/s"]),
-    "trapezoid": (lambda x, t: jnp.trapezoid(x / t, x), ["m^2/s"]),
-    "angles": (lambda x, t: jnp.arctan2(x, 2 * x), ["rad"]),
-    "hypot": (lambda x, t: jnp.hypot(x, 2 * x), ["m"]),
-    "fft": (lambda x, t: jnp.abs(jnp.fft.fft(x)), ["m"]),
     "norm": (lambda x, t: jnp.linalg.norm(x), ["m"]),
     "nested jit": (nested, ["m^2/s"]),
     "scan": (scanned, ["m", "m^2/s"]),
@@ -107,21 +84,16 @@ CODE = {
     "switch": (switched, ["m s"]),
     "map and vmap": (mapped, ["m^2", "m/s"]),
     "checkpoint": (remat, ["m^(3/2)"]),
-    "softmax": (lambda x, t: jax.nn.softmax(x / x[0]), ["1"]),
-    "relu": (lambda x, t: jax.nn.relu(x), ["m"]),
-    "leaky relu": (lambda x, t: jax.nn.leaky_relu(-x), ["m"]),
-    "silu, gelu, softplus": (
-        lambda x, t: (jax.nn.silu(x / x[0]), jax.nn.gelu(x / x[0]), jax.nn.softplus(x / x[0])),
-        ["1"] * 3,
+    "relu": (lambda x, t: (jax.nn.relu(x), jax.nn.leaky_relu(-x)), ["m", "m"]),
+    "activations": (
+        lambda x, t: [f(x / x[0]) for f in (jax.nn.softmax, jax.nn.silu, jax.nn.gelu,
+                                            jax.nn.softplus, jax.nn.logsumexp)],
+        ["1"] * 5,
     ),
-    "logsumexp": (lambda x, t: jax.nn.logsumexp(x / x[0]), ["1"]),
     "trees": (lambda x, t: {"a": x, "b": (t, None, x / t)}, ["m", "s", "m/s"]),
     "plain result": (lambda x, t: jnp.arange(3.0), [None]),
     "grad inside": (lambda x, t: jax.grad(lambda v: jnp.sum(v**3))(x) / t, ["m^2/s"]),
     "random": (lambda x, t: x * jax.random.uniform(jax.random.key(0), (3,)), ["m"]),
-    "select": (lambda x, t: jnp.select([x > x[1], x < x[0]], [x, 2 * x], 3 * x), ["m"]),
-    "convolve": (lambda x, t: jnp.convolve(x, x / t), ["m^2/s"]),
-    "cumulative": (lambda x, t: (jnp.cumsum(x), jnp.diff(x), jnp.gradient(x)), ["m"] * 3),
     "nan handling": (lambda x, t: (jnp.nan_to_num(x), jnp.where(x > x[0], x, jnp.nan)), ["m", "m"]),
     "polynomial": (lambda x, t: jnp.polyval(jnp.asarray([1.0, 2.0, 3.0]), x / x[0]), ["1"]),
 }  # fmt: skip
@@ -139,9 +111,7 @@ def test_code_on_quantities_is_code_on_si_numbers(name):
         assert_like_si(lifted(*args), want, units)
 
 
-@pytest.mark.parametrize(
-    "name", ["root", "scan", "cond", "nested jit", "indices", "silu, gelu, softplus"]
-)
+@pytest.mark.parametrize("name", ["root", "scan", "cond", "nested jit", "indices", "activations"])
 def test_lift_under_jit_and_vmap(name):
     f, units = CODE[name]
     lifted = tj.lift(f)
@@ -163,8 +133,6 @@ def test_gradients_through_lift(name):
     want = jax.grad(loss, (0, 1))(jnp.asarray(V), jnp.asarray(2.5))
     out = tj.unit(units[-1])
     assert_like_si(bars, want, [str(out / m), str(out / s)])
-    slope = central_difference(lambda v: loss(jnp.asarray(v), 2.5), V)
-    assert_like_si(bars[0], slope, [str(out / m)], 1e-6)
 
 
 def test_prefixes_in_one_call_are_brought_together():
@@ -221,47 +189,6 @@ def test_structured_arguments():
     assert_plain(tj.lift(lambda a, v: a @ v)(d.value, x.value), V * V)
 
 
-LINALG = {
-    "solve": (jnp.linalg.solve, (B * kg, jnp.asarray(V) * m), ["m/kg"]),
-    "inv": (jnp.linalg.inv, (B * kg,), ["1/kg"]),
-    "det": (jnp.linalg.det, (B * kg,), ["kg^3"]),
-    "cholesky": (jnp.linalg.cholesky, (B * kg,), ["kg^(1/2)"]),
-    "eigh": (lambda a: tuple(jnp.linalg.eigh(a)), (B * kg,), ["kg", "1"]),
-    "eigvalsh": (jnp.linalg.eigvalsh, (B * kg,), ["kg"]),
-    "svd": (lambda a: jnp.linalg.svd(a, compute_uv=False), (A * kg,), ["kg"]),
-    "qr": (lambda a: jnp.linalg.qr(a)[1], (A * kg,), ["kg"]),
-    "norm": (jnp.linalg.norm, (A * kg,), ["kg"]),
-    "lstsq-like": (lambda a, b: jnp.linalg.solve(a.T @ a, a.T @ b),
-                   (A * kg, jnp.asarray(V) * m), ["m/kg"]),
-    "cho_solve": (
-        lambda a, b: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a), b),
-        (B * kg, jnp.asarray(V) * m), ["m/kg"],
-    ),
-    "solve_triangular": (
-        lambda a, b: jax.scipy.linalg.solve_triangular(a, b),
-        (jnp.triu(A) * kg, jnp.asarray(V) * m), ["m/kg"],
-    ),
-    "lstsq": (lambda a, b: jnp.linalg.lstsq(a, b)[0], (A * kg, jnp.asarray(V) * m), ["m/kg"]),
-    "pinv": (jnp.linalg.pinv, (A * kg,), ["1/kg"]),
-    "matrix_power": (lambda a: jnp.linalg.matrix_power(a, 3), (A * kg,), ["kg^3"]),
-    "slogdet": (lambda a: jnp.linalg.slogdet(a)[1], (A * kg / (1.0 * kg),), ["1"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", LINALG)
-def test_linear_algebra(name):
-    f, args, units = LINALG[name]
-    assert_like_si(tj.lift(f)(*args), f(*si(args)), units)
-
-
-def test_gradient_of_a_lifted_solve():
-    loss = lambda a, b: jnp.sum(jnp.linalg.solve(a, b) ** 2)
-    a_bar, b_bar = tj.grad(tj.lift(loss), (0, 1))(B * kg, jnp.asarray(V) * km)
-    want = jax.grad(loss, (0, 1))(B, jnp.asarray(V))
-    assert_quantity(a_bar, "km^2/kg^3", want[0], 1e-10)
-    assert_quantity(b_bar, "km/kg^2", want[1], 1e-10)
-
-
 # -- what is refused, and how ----------------------------------------------------------------------
 
 
@@ -295,14 +222,10 @@ def test_errors_name_primitive_units_and_line(f, words):
     with pytest.raises(tj.UnitError, match=f"(?s){words}") as caught:
         tj.lift(f)(x, t)
     assert "test_lift.py:" in str(caught.value)
+    line = user_code.__code__.co_firstlineno + 2
+    assert f"test_lift.py:{line}" in str(caught.value) or f is not user_code
     with pytest.raises(tj.UnitError, match=f"(?s){words}"):
         jax.jit(tj.lift(f))(x, t)
-
-
-def test_the_line_is_the_right_one():
-    line = user_code.__code__.co_firstlineno + 2
-    with pytest.raises(tj.UnitError, match=rf"test_lift.py:{line}"):
-        tj.lift(user_code)(x, t)
 
 
 def test_functions_of_jax_with_plain_safeguards():
@@ -315,75 +238,40 @@ def test_functions_of_jax_with_plain_safeguards():
         tj.lift(jnp.interp)(t, x, x)
 
 
-def test_zero_infinity_and_nan_have_every_unit():
-    f = tj.lift(lambda v: (jnp.maximum(v, 0.0), jnp.where(v > 0, v, jnp.inf), v - 0.0))
-    assert_like_si(f(x), (V, V, V), ["m"] * 3)
-    assert_plain(tj.lift(lambda v: v > 0)(x), [True] * 3)
-
-
-def make_primitive(name):
-    """A primitive of somebody else's: a product."""
-    p = jex.Primitive(name)
+def test_primitives_of_others_need_a_signature():
+    """Refused on quantities with the line to write; free on plain values."""
+    p = jex.Primitive("their_product")
     p.def_impl(lambda a, b: a * b)
     p.def_abstract_eval(lambda a, b: a)
-    return p
-
-
-def test_an_unknown_primitive():
-    """Refused on quantities with the line to write; free on plain values."""
-    p = make_primitive("their_product")
     f = tj.lift(lambda a, b: p.bind(a, b))
     with pytest.raises(tj.UnitError, match=r'(?s)their_product.*lift.register\("their_product"'):
         f(x, y)
-    assert_plain(tj.lift(lambda a, b: p.bind(a, a) if b is None else a)(x.value, None), V * V)
-
-
-def test_registered_primitives():
-    p = make_primitive("our_product")
-    tj.lift.register("our_product", "a: u, b: v -> u*v")
+    assert_plain(f(x.value, x.value), V * V)
+    tj.lift.register("their_product", "a: u, b: v -> u*v")
     assert_quantity(tj.lift(lambda a, b: p.bind(a, b))(x, y), "m km", V * V[::-1])
     with pytest.raises(tj.RegistrationError):
-        tj.lift.register("our_product", "nonsense")
-
-
-# -- the machinery ---------------------------------------------------------------------------------
-
-
-def test_the_code_is_traced_once_per_units(monkeypatch):
-    """The units of results are inferred for the first call of a kind only."""
-    count, infer = Counter(), _lift._infer
-
-    def counted(*args):
-        count()
-        return infer(*args)
-
-    monkeypatch.setattr(_lift, "_infer", counted)
-    f = tj.lift(lambda v: v * 2.0)
-    for q in (x, x, 2.0 * x):
-        assert_quantity(f(q), "m", 2 * q.value)
-    assert count.count == 1
-    assert_quantity(f(y), "km", 2 * V[::-1])
-    f(x[:2])
-    assert count.count == 3
+        tj.lift.register("their_product", "nonsense")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
-def test_low_precision(dtype):
-    """Zeros in code have every unit in every dtype."""
+def test_zero_infinity_and_nan_have_every_unit_in_every_dtype(dtype):
+    f = tj.lift(lambda v: (jnp.maximum(v, 0.0), jnp.where(v > 0, v, jnp.inf), v - 0.0))
+    assert_like_si(f(x), (V, V, V), ["m"] * 3)
+    assert_plain(tj.lift(lambda v: v > 0)(x), [True] * 3)
     q = jnp.asarray([-1, 2], dtype) * km
     got = tj.lift(lambda v: jnp.where(v == 0, v, v + 0))(q)
     assert got.dtype == jnp.dtype(dtype)
     assert_quantity(got.astype("complex64"), "km", [-1, 2])
     if dtype != "complex64":
         assert_quantity(tj.lift(jax.nn.relu)(q).astype("float32"), "km", [0, 2])
+    assert_plain(tj.lift(lambda x: jnp.zeros(2))(q), np.zeros(2))  # which code makes are plain
+    assert_plain(tj.lift(jnp.sign)(0 * q), np.zeros(2))
 
 
-def test_plain_arguments_run_the_code_itself():
-    f = tj.lift(lambda v: v + 1.0)
-    assert_plain(f(jnp.asarray(V)), V + 1)
+# -- calls -----------------------------------------------------------------------------------------
 
 
-def test_metadata_and_keywords():
+def test_keywords_static_arguments_and_plain_values():
     @tj.lift
     def speed(x, *, t):
         """Doc."""
@@ -392,21 +280,19 @@ def test_metadata_and_keywords():
     assert (speed.__name__, speed.__doc__) == ("speed", "Doc.")
     assert_quantity(speed(x, t=t), "m/s", V / 2.5)
     assert_quantity(functools.partial(speed, t=t)(x), "m/s", V / 2.5)
-
-
-def test_static_arguments_and_python_values():
     f = tj.lift(lambda v, how, n: v * n if how == "times" else v)
     assert_quantity(f(x, "times", 3.0), "m", 3 * V)
     assert_quantity(f(x, "id", 3.0), "m", V)
     assert_quantity(tj.lift(lambda v: v / 2)(3.0 * km), "km", 1.5)
     assert_quantity(tj.lift(lambda v: v + v)(V * km), "km", 2 * V)
+    assert_plain(tj.lift(lambda v: v + 1.0)(jnp.asarray(V)), V + 1)
+    double = tj.lift(lambda v: v.astype(v.dtype) * 2)  # a Python number is an array to the code
+    assert double(2.0 * tj.unit("m")).to_value("m") == 4.0
 
 
-def test_affine_scales():
-    """Points of a scale pass through what makes sense on points."""
+def test_points_of_a_scale_pass_where_they_have_a_meaning():
     temperature = tj.Unitful(jnp.asarray([20.0, 30.0]), "degC")
-    got = tj.lift(jnp.max)(temperature)
-    assert_quantity(got, "degC", 30.0)
+    assert_quantity(tj.lift(jnp.max)(temperature), "degC", 30.0)
     with pytest.raises(tj.UnitError):
         tj.lift(lambda v: v * 2.0)(temperature)
 
@@ -427,12 +313,6 @@ def test_lift_of_code_that_turns_degrees_into_radians():
         tj.lift(lambda a, b, c: (b + c) * jnp.deg2rad(a))(angle, 1.0 * m, 1.0 * km)
 
 
-def test_lifted_code_may_use_the_methods_of_arrays():
-    """A quantity of a Python number is an array to the code, as in a trace."""
-    double = tj.lift(lambda v: v.astype(v.dtype) * 2)
-    assert double(2.0 * tj.unit("m")).to_value("m") == 4.0
-
-
 @pytest.mark.parametrize("f", [jnp.real, jnp.imag, jnp.conj, jnp.angle, jnp.zeros_like])
 @pytest.mark.parametrize("number", [-1.5, 1.5 - 0.5j])
 def test_parts_of_numbers_are_what_the_namespace_says(f, number):
@@ -440,8 +320,3 @@ def test_parts_of_numbers_are_what_the_namespace_says(f, number):
     q = jnp.full(2, number) * km
     got, want = tj.lift(f)(q), getattr(tnp, f.__name__)(q)
     assert_quantity(got, want.unit, want.value)
-
-
-def test_zeros_that_code_makes_are_plain():
-    assert_plain(tj.lift(lambda x: jnp.zeros(2))(x), np.zeros(2))
-    assert_plain(tj.lift(jnp.sign)(jnp.zeros(2) * km), np.zeros(2))

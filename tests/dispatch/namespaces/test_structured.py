@@ -90,12 +90,6 @@ def test_flags_of_one_value_and_several_types_are_told_apart():
         assert_close(got, jnp.linalg.diagonal(a.to_dense(), offset=offset))
 
 
-def test_gradients_with_flags():
-    loss = lambda xp, a: jnp.sum(jnp.sin(tj.destructure(xp.linalg.cholesky(a, upper=True))))
-    expected = jax.grad(lambda d: loss(jnp, tj.Symmetric(d).to_dense()))(A)
-    assert_close(jax.grad(lambda d: loss(tnp, tj.Symmetric(d)))(A), expected)
-
-
 @pytest.mark.parametrize(
     "a",
     [

@@ -7,43 +7,36 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax._dtype_range import range_of
-
-DTYPES = ("float16", "bfloat16", "float32")
 
 
 def exactly(q):
     return np.ldexp(np.asarray(q.stored, np.float64), q.scale)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_middle_leaves_room_on_both_sides(dtype):
-    """float32 reaches from 2^-126 to 2^128: the middle of a range as wide is 2^1, not 1."""
-    span = range_of(jnp.dtype(dtype))
-    width = span.highest - span.lowest
-    for low in range(-2 * width, 2 * width, 7):
-        for high in (low + width, low + width - 1, low + 1):
-            middle = span.centre(low, high)
-            assert span.holds(low - middle, high - middle)
-        assert span.centre(low, low + width + 1) is None
+# Bits of the smallest normal, the largest and the smallest number, and the precision.
+RANGES = {
+    "float16": (-14, 16, -24, 11),
+    "bfloat16": (-126, 128, -126, 8),
+    "float32": (-126, 128, -126, 24),
+}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", RANGES)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_lost_of_wide_products_is_said(dtype, seed):
+def test_wide_products_are_right_or_warn(dtype, seed):
     """`3 * q` was zero for the smallest entry, beside a large one: one digit was missing."""
-    span, random = range_of(jnp.dtype(dtype)), np.random.default_rng(seed)
-    digits = 2.0 ** (3 - span.digits)
-    least = span.smallest + span.digits if span.smallest < span.lowest else span.lowest
+    (lowest, highest, smallest, precision), random = RANGES[dtype], np.random.default_rng(seed)
+    digits = 2.0 ** (3 - precision)
+    least = smallest + precision if smallest < lowest else lowest
     silent = 0
     for _ in range(60):
-        ends = span.lowest + random.integers(0, 4), span.highest - 1 - random.integers(0, 4)
+        ends = lowest + random.integers(0, 4), highest - 1 - random.integers(0, 4)
         a = np.ldexp(1 + random.random(3), [*ends, random.integers(*ends)])
         b = np.ldexp(1 + random.random(3), random.integers(-4, 5, 3))
         if random.random() < 0.3:  # subnormal numbers of float16
-            b = np.ldexp(b, random.integers(span.smallest + 4, 5, 3))
+            b = np.ldexp(b, random.integers(smallest + 4, 5, 3))
         if random.random() < 0.3:
-            b = np.maximum(1 / a, np.ldexp(1.0, span.lowest))
+            b = np.maximum(1 / a, np.ldexp(1.0, lowest))
         if random.random() < 0.2:
             a, b = b, a
         x, y = (

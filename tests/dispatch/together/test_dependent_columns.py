@@ -81,6 +81,7 @@ def test_values_and_gradients_are_those_of_the_dense_matrix(name, kind, is_compl
     assert_close(ours, theirs, 1e-9)
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("kind", ["independent", "twice the same", "a zero"])
 @pytest.mark.parametrize("name", [*LOSSES, "nuclear norm"])
@@ -104,6 +105,7 @@ def test_second_derivatives_along_matrices_of_one_rank(name, kind, is_complex):
             assert_close(bend, want, 1e-6)
 
 
+@pytest.mark.slow
 def test_a_factor_that_starts_at_zero():
     u, v = jnp.zeros((M, 2)), normal(N, 2)
     for name in ("values", "vectors", "pinv", "lstsq"):

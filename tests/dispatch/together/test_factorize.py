@@ -69,6 +69,7 @@ def test_one_factorisation_serves_value_and_derivatives(kind):
     jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=1e-10), function(x, b), want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "definite", "LowRankUpdate"])
 def test_second_derivatives_use_the_same_factor(kind):
     make, sizes = TYPES[kind]

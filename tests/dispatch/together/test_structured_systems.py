@@ -4,8 +4,6 @@ The solution is full, so that the right-hand side becomes dense. The matrix must
 million rows has no room for that.
 """
 
-import functools
-import itertools
 import warnings
 
 import jax
@@ -40,29 +38,23 @@ RIGHT = {
 }
 
 
-def loud(call):
-    """What a call gives, and the types that it says become dense."""
-    with tj.densify("error"), tj.densify("warn"), warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", tj.DensifyWarning)
-        tj.arrays._densify._SEEN.clear()
-        out = call()
-    return out, {str(w.message).split()[1].partition("[")[0] for w in said}
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_only_the_right_hand_side_becomes_dense(name):
     a = SYSTEMS[name]
     for kind, b in RIGHT.items():
+        tj.arrays._densify._SEEN.clear()  # each type is named once
         with jax.numpy_dtype_promotion("standard"):
-            x, said = loud(functools.partial(tj.solve, a, b))
+            with tj.densify("warn"), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", tj.DensifyWarning)
+                x = tj.destructure(tj.solve(a, b))
             want = jnp.linalg.solve(a.to_dense(), b.to_dense())
-            np.testing.assert_allclose(tj.destructure(x), want, rtol=1e-9, atol=1e-9, err_msg=kind)
-        assert said <= {type(b).__name__}, kind
+        np.testing.assert_allclose(x, want, rtol=1e-9, atol=1e-9, err_msg=kind)
+        assert {str(w.message).split()[1].partition("[")[0] for w in said} <= {kind}
 
 
 @pytest.mark.parametrize("name", BANDS)
-def test_no_lu_of_a_band(name):
-    """Also of its gradient: the program has no dense factorisation."""
+def test_gradient_of_a_band_system_has_no_dense_factorisation(name):
     a = BANDS[name]
     for b in (RIGHT["Diagonal"], tj.Identity(4), RIGHT["Toeplitz"]):
         loss = lambda a, b: jnp.sum(abs(tj.destructure(tj.solve(a, b))))
@@ -72,25 +64,7 @@ def test_no_lu_of_a_band(name):
         assert "scan" in text
 
 
-def test_gradients_of_both_sides():
-    """By plain JAX of the dense arrays."""
-    bands = ["Tridiagonal", "SymTridiagonal"]
-    pairs = [(BANDS[n], RIGHT[k]) for n, k in itertools.product(bands, ("Diagonal", "Tridiagonal"))]
-
-    def loss(solve, a, b):
-        return jnp.sum(jnp.sin(tj.destructure(solve(a, b))))
-
-    plain = lambda a, b: jnp.linalg.solve(a.to_dense(), b.to_dense())
-    with tj.densify("allow"):
-        for a, b in pairs:
-            got = jax.jit(jax.grad(functools.partial(loss, tj.solve), (0, 1)))(a, b)
-            want = jax.jit(jax.grad(functools.partial(loss, plain), (0, 1)))(a, b)
-            for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-                np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
-
-
-def test_systems_for_the_identity_are_inverses():
-    """Of the type that the inverse has, in silence."""
+def test_systems_for_the_identity_have_the_type_of_the_inverse():
     with tj.densify("error"):
         for a in SYSTEMS.values():
             x = tj.solve(a, tj.Identity(4, a.dtype))
@@ -99,7 +73,7 @@ def test_systems_for_the_identity_are_inverses():
             np.testing.assert_allclose(eye, np.eye(4), atol=1e-10)
 
 
-def test_what_to_do_instead_is_said():
+def test_errors_name_solver_and_estimator():
     a = tj.Sparse(jnp.ones(2), [[0, 0], [1, 1]], (2, 2))
     with tj.densify("error"):
         with pytest.raises(tj.NoRuleError, match=r"solver=lineax\.CG.*lineax\.GMRES"):
@@ -108,10 +82,3 @@ def test_what_to_do_instead_is_said():
             tj.logdet(a)
         with pytest.raises(tj.NoRuleError, match=r"Diagonal\[2, 2\].*\n.*tj\.solve\(a, b @ x\)"):
             tj.solve(a, tj.Diagonal(jnp.ones(2)))
-
-
-@pytest.mark.parametrize("trans", [3, "X", None])
-def test_triangular_systems_refuse_a_side_that_is_none(trans):
-    for a in (tj.Triangular(jnp.eye(2)), tj.Diagonal(jnp.ones(2)), jnp.eye(2)):
-        with pytest.raises(tj.ShapeError, match="trans"):
-            tj.solve_triangular(a, jnp.ones(2), trans=trans)

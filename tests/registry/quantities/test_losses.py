@@ -13,6 +13,8 @@ import tanjax.numpy as tnp
 from tanjax import ScaleWarning
 from tanjax.arrays import is_quantity
 
+pytestmark = pytest.mark.core
+
 kg = tj.unit("kg")
 DTYPES = ("float16", "bfloat16", "float32")
 FIRST, SECOND, BOTH = np.array([True, False]), np.array([False, True]), np.array([True, True])

@@ -11,6 +11,8 @@ from comparisons import wave
 from quantities import assert_plain, assert_quantity
 from tanjax.testing import Samples, check_operation
 
+pytestmark = pytest.mark.core
+
 m, km, s, kg = (tj.unit(name) for name in ("m", "km", "s", "kg"))
 N = 3
 D = jnp.asarray([2.0, 3.0, 4.5])
@@ -191,11 +193,7 @@ def test_wrap_natural_pullback():
 def test_quantities_next_to_plain_arguments():
     """The cotangent of a plain argument must be a pure number, and is stripped."""
     f = tj.operation(lambda w, x: tnp.sum(w * x))
-
-    @f.natural_rule
-    def rule(w, x):
-        return f.primal(w, x), lambda y_bar: (y_bar * x, y_bar * w)
-
+    f.natural_rule(lambda w, x: (f.primal(w, x), lambda y_bar: (y_bar * x, y_bar * w)))
     w_bar, x_bar = tj.grad(f, (0, 1))(D, V * km)
     assert_quantity(w_bar, "km", V)
     assert_quantity(x_bar, "1", D)
@@ -209,23 +207,19 @@ def test_quantities_next_to_plain_arguments():
 
 def test_a_signature_converts_and_refuses():
     @tj.operation(units="a: u, b: u, c: v -> u/v")
-    def mean_rate(a, b, *, c):
-        return (a + b) / 2 / c
-
-    with pytest.raises(tj.UnitError):
-        mean_rate(1.0 * m, 1.0 * s, c=2.0)
-
-    @tj.operation(units="a: u, b: u, c: v -> u/v")
-    def rate(a, b, c):
+    def rate(a, b, c=2.0):
         return (a + b) / 2.0 / c
 
     assert_quantity(rate(1.0 * km, 500.0 * m, 2.0 * s), "km/s", 0.375)
     assert_quantity(rate(1.0 * km, 0, 2.0 * s), "km/s", 0.25)
     assert_plain(rate(1.0, 2.0, 3.0), 0.5)
-    with pytest.raises(tj.UnitError, match=r"(?s)rate.*a: unit km.*b: unit s"):
-        rate(1.0 * km, 1.0 * s, 1.0 * s)
-    with pytest.raises(tj.UnitError, match=r"(?s)rate.*b: a plain number"):
-        rate(1.0 * km, 1.0, 1.0 * s)
+    for args, words in (
+        ((1.0 * m, 1.0 * s), "rate"),
+        ((1.0 * km, 1.0 * s, 1.0 * s), r"(?s)rate.*a: unit km.*b: unit s"),
+        ((1.0 * km, 1.0, 1.0 * s), r"(?s)rate.*b: a plain number"),
+    ):
+        with pytest.raises(tj.UnitError, match=words):
+            rate(*args)
 
 
 def test_a_signature_that_cannot_be_read():
@@ -237,51 +231,46 @@ def test_a_signature_that_cannot_be_read():
 # -- the testing kit -------------------------------------------------------------------------------
 
 
-def problem(kind="Diagonal"):
+def problem(kind=tj.Diagonal):
     sample = Samples(2)
-    value = {"Diagonal": lambda: tj.Diagonal(sample.positive(N)),
-             "Symmetric": lambda: tj.Symmetric(sample.regular(N))}[kind]()  # fmt: skip
+    value = kind(sample.positive(N) if kind is tj.Diagonal else sample.regular(N))
     return tj.Unitful(value, kg), tj.Unitful(sample.normal(N), km)
 
 
-@every_signature
-def test_the_kit_passes_operations_on_quantities(units):
-    result = check_operation(quadratic(units=units), *problem())
-    assert set(result.stages) >= {"value", "vjp", "jvp", "finite differences", "natural", "units"}
+SHIPPED = [(tj.solve, tj.Symmetric), (tj.matmul, tj.Symmetric)]
+OWN = [(quadratic(units=units), tj.Diagonal) for units in SIGNATURES.values()]
+
+
+@pytest.mark.parametrize(("op", "kind"), OWN + SHIPPED, ids=[*SIGNATURES, "solve", "matmul"])
+def test_the_kit_passes_operations_on_quantities(op, kind):
+    result = check_operation(op, *problem(kind))
+    assert set(result.stages) >= {"value", "vjp", "jvp", "finite differences", "natural"}
     assert result.stages["units"].scalars > 10
     assert result.worst_error < 1e-6
 
 
-@pytest.mark.parametrize("op", [tj.solve, tj.matmul], ids=["solve", "matmul"])
-def test_the_kit_passes_shipped_operations(op):
-    assert check_operation(op, *problem("Symmetric")).stages["units"].scalars > 0
-
-
-WRONG_SIGNATURES = ["a: u, x: v -> u*v", "a: u, x: v -> u^2*v^2", "a: u, x: v -> v^2"]
-
-
-@pytest.mark.parametrize("wrong", WRONG_SIGNATURES)
-def test_the_kit_catches_a_wrong_signature(wrong):
-    """By giving one argument at a time in another prefix."""
-    with pytest.raises(tj.CheckFailure):
-        check_operation(quadratic(units=wrong), *problem())
-
-
-def test_the_kit_catches_a_rule_that_reads_values():
+def reads_values(a, x, y_bar):
     """Right in kg, wrong in g: every derivative at one prefix agrees."""
-
-    def pull(a, x, y_bar):
-        x_bar = y_bar * (a @ x + a.mT @ x)
-        return tj.Outer(y_bar * x, x), tj.Unitful(x_bar.value, (y_bar.unit * kg) * x.unit)
-
-    with pytest.raises(tj.CheckFailure, match=r"units: .*kg"):
-        check_operation(quadratic(pull), *problem())
+    x_bar = y_bar * (a @ x + a.mT @ x)
+    return tj.Outer(y_bar * x, x), tj.Unitful(x_bar.value, (y_bar.unit * kg) * x.unit)
 
 
-def test_the_kit_catches_an_operation_that_reads_values():
-    @tj.operation
-    def offset(x):
-        return x + tj.Unitful(tnp.sum(x.value), km)
+FAULTS = {
+    "signature times": (quadratic(units="a: u, x: v -> u*v"), "quadratic"),
+    "signature square": (quadratic(units="a: u, x: v -> u^2*v^2"), "quadratic"),
+    "signature without a": (quadratic(units="a: u, x: v -> v^2"), "quadratic"),
+    "rule": (quadratic(reads_values), "units: .*kg"),
+    "operation": (
+        tj.operation(lambda x: x + tj.Unitful(tnp.sum(x.value), km)),
+        "units: the result with x in",
+    ),
+}
 
-    with pytest.raises(tj.CheckFailure, match="units: the result with x in"):
-        check_operation(offset, problem()[1])
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_kit_catches_what_depends_on_prefixes(fault):
+    """By giving one argument at a time in another prefix."""
+    op, words = FAULTS[fault]
+    args = problem()[1:] if fault == "operation" else problem()
+    with pytest.raises(tj.CheckFailure, match=words):
+        check_operation(op, *args)

@@ -8,6 +8,8 @@ import pytest
 
 from tanjax.scale.graph import _events
 
+pytestmark = pytest.mark.core
+
 ENGINES = ["profile", *(["monitor"] if hasattr(sys, "monitoring") else [])]
 
 

@@ -15,6 +15,8 @@ from tanjax.scale.magnitudes._intervals import bound
 from tanjax.scale.proof import widest
 from tanjax.scale.replay._replay import replay
 
+pytestmark = pytest.mark.core
+
 
 def program(x):
     def body(c, y):

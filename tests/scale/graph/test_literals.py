@@ -19,6 +19,8 @@ from jax import lax
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 HBAR2 = 1.112e-68  # 0 in float32, as is every square of Planck's constant
 HUGE = 8.99e67  # inf in float32
 SIZES = (1e20, 3e17, 2e22, 1e20, 5e18)
@@ -31,9 +33,14 @@ def as_users_have_it():
         yield
 
 
-def jitted_helper(dtype):
-    helper = jax.jit(lambda k: HBAR2 * k**2)
-    return lambda k: helper(k) * 1e30
+def helped(body, wrap=jax.jit, factor=1e30):
+    """What makes a program anew whose helper has a constant."""
+
+    def make(dtype):
+        helper = wrap(lambda k: body(k))
+        return lambda k: helper(k).astype(k.dtype) * factor
+
+    return make
 
 
 def helper_of_a_helper(dtype):
@@ -100,11 +107,6 @@ def own_pullback(dtype):
     return lambda k: helper(k) * 1e30
 
 
-def checkpointed(dtype):
-    helper = jax.checkpoint(lambda k: HBAR2 * k**2)
-    return lambda k: helper(k) * 1e30
-
-
 def checkpointed_loop(dtype):
     @jax.checkpoint
     def body(c, k):
@@ -147,58 +149,6 @@ def closed_over_in_a_loop(dtype):
     return lambda c: lax.fori_loop(0, 2, body, c * 1e-20)
 
 
-def numpy_number(dtype):
-    planck = np.sqrt(np.float64(HBAR2)) * np.float64(1e-20)
-    helper = jax.jit(lambda k: planck * k * k)
-    return lambda k: helper(k).astype(k.dtype) * 1e20
-
-
-def numpy_array(dtype):
-    squares = np.array([HBAR2, 2 * HBAR2])
-    helper = jax.jit(lambda k: (squares * k * k).sum())
-    return lambda k: helper(k).astype(k.dtype) * 1e30
-
-
-def array_of_numbers(dtype):
-    helper = jax.jit(lambda k: (jnp.array([HBAR2, 2 * HBAR2]) * k * k).sum())
-    return lambda k: helper(k).astype(k.dtype) * 1e30
-
-
-def array_of_a_dtype(dtype):
-    helper = jax.jit(lambda k: (jnp.array([HBAR2, 2 * HBAR2], k.dtype) * k * k).sum())
-    return lambda k: helper(k) * 1e30
-
-
-def filled_like(dtype):
-    helper = jax.jit(lambda k: jnp.full_like(k, HBAR2) * k * k)
-    return lambda k: helper(k) * 1e30
-
-
-def filled(dtype):
-    helper = jax.jit(lambda k: jnp.full((2,), HBAR2, dtype) * k * k)
-    return lambda k: helper(k).sum() * 1e30
-
-
-def chosen(dtype):
-    helper = jax.jit(lambda k: jnp.where(k > 0, HBAR2, k) * k * k)
-    return lambda k: helper(k) * 1e30
-
-
-def written_into(dtype):
-    helper = jax.jit(lambda k: (jnp.zeros(2, dtype).at[1].set(HBAR2) * k * k).sum())
-    return lambda k: helper(k) * 1e30
-
-
-def over_a_huge_number(dtype):
-    helper = jax.jit(lambda k: k * k / HUGE)
-    return lambda k: helper(k) * 1e30
-
-
-def subnormal(dtype):
-    helper = jax.jit(lambda k: 1.1e-41 * k * k)
-    return lambda k: helper(k) * 1e3
-
-
 def static_number(dtype):
     helper = jax.jit(lambda c, k: c * k * k, static_argnums=0)
     return lambda k: helper(HBAR2, k) * 1e30
@@ -218,16 +168,6 @@ def power_of_planck(dtype):
     h = 6.62607015e-34
     helper = jax.jit(lambda k: h**2 / (8 * k))
     return lambda k: helper(k) * k * 1e30 * k
-
-
-def compiled_helper(dtype):
-    helper = tj.jit(lambda k: HBAR2 * k**2)
-    return lambda k: helper(k) * 1e30
-
-
-def compiled_gradient(dtype):
-    helper = tj.jit(jax.grad(lambda k: HBAR2 * k**3))
-    return lambda k: helper(k) * 1e30
 
 
 def partly_bound(dtype):
@@ -250,15 +190,39 @@ def constant_of_a_rule(dtype):
     return lambda k: squared(k) * 1e30
 
 
-PROGRAMS = [
-    jitted_helper, helper_of_a_helper, scanned, scanned_results, while_loop, counted_loop, branch,
-    one_of_three, own_derivative, own_pullback, checkpointed, checkpointed_loop, mapped,
-    mapped_one_by_one, closed_over_number, closed_over_in_a_helper,
-    two_numbers_beside_a_closed_over_array, closed_over_in_a_loop,
-    numpy_number, numpy_array, array_of_numbers, array_of_a_dtype, filled_like, filled, chosen,
-    written_into, over_a_huge_number, subnormal, static_number, number_as_argument, carried_number,
-    power_of_planck, compiled_helper, compiled_gradient, partly_bound, constant_of_a_rule,
+def numpy_number(dtype):
+    planck = np.sqrt(np.float64(HBAR2)) * np.float64(1e-20)
+    return helped(lambda k: planck * k * k, factor=1e20)(dtype)
+
+
+def numpy_array(dtype):
+    squares = np.array([HBAR2, 2 * HBAR2])
+    return helped(lambda k: (squares * k * k).sum())(dtype)
+
+
+PROGRAMS = {
+    "jitted_helper": helped(lambda k: HBAR2 * k**2),
+    "checkpointed": helped(lambda k: HBAR2 * k**2, jax.checkpoint),
+    "compiled_helper": helped(lambda k: HBAR2 * k**2, tj.jit),
+    "compiled_gradient": helped(jax.grad(lambda k: HBAR2 * k**3), tj.jit),
+    "array_of_numbers": helped(lambda k: (jnp.array([HBAR2, 2 * HBAR2]) * k * k).sum()),
+    "array_of_a_dtype": helped(lambda k: (jnp.array([HBAR2, 2 * HBAR2], k.dtype) * k * k).sum()),
+    "filled_like": helped(lambda k: jnp.full_like(k, HBAR2) * k * k),
+    "filled": helped(lambda k: (jnp.full((2,), HBAR2, k.dtype) * k * k).sum()),
+    "chosen": helped(lambda k: jnp.where(k > 0, HBAR2, k) * k * k),
+    "written_into": helped(lambda k: (jnp.zeros(2, k.dtype).at[1].set(HBAR2) * k * k).sum()),
+    "over_a_huge_number": helped(lambda k: k * k / HUGE),
+    "subnormal": helped(lambda k: 1.1e-41 * k * k, factor=1e3),
+}
+OTHERS = [
+    helper_of_a_helper, scanned, scanned_results, while_loop, counted_loop, branch, one_of_three,
+    own_derivative, own_pullback, checkpointed_loop, mapped, mapped_one_by_one, closed_over_number,
+    closed_over_in_a_helper, two_numbers_beside_a_closed_over_array, closed_over_in_a_loop,
+    static_number, number_as_argument, carried_number, power_of_planck, partly_bound,
+    constant_of_a_rule,
+    numpy_number, numpy_array,
 ]  # fmt: skip
+PROGRAMS |= {f.__name__: f for f in OTHERS}
 
 
 def exact(make, size, gradient=False):
@@ -326,20 +290,23 @@ ORDERS = [fresh, later_calls, after_plain_jax, after_another, after_a_look, nest
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
-def test_values(make, order):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name, order):
+    make = PROGRAMS[name]
+
     def check(got, x):
         np.testing.assert_allclose(float(got), exact(make, float(x)), rtol=1e-5)
 
     order(make(jnp.float32), jnp.float32(1e20), check)
 
 
-NUMBERS = [p for p in PROGRAMS if p not in (while_loop, one_of_three, numpy_array)]
+NUMBERS = [p for p in PROGRAMS if p not in ("while_loop", "one_of_three", "numpy_array")]
 
 
-@pytest.mark.parametrize("make", NUMBERS, ids=lambda f: f.__name__)
-def test_gradients_after_values(make):
-    f, x = make(jnp.float32), jnp.float32(1e20)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_gradients_after_values(name):
+    make, x = PROGRAMS[name], jnp.float32(1e20)
+    f = make(jnp.float32)
     with as_in_plain_jax():
         jax.jit(f)(x)
     tj.jit(f)(x)
@@ -359,9 +326,12 @@ def test_numpys_arrays_in_float64_mode():
     np.testing.assert_allclose(float(got), 111.2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("make", [jitted_helper, scanned, branch, closed_over_number, filled_like])
-def test_bfloat16(make):
-    x = jnp.bfloat16(1e20)
+OF_HALVES = ["jitted_helper", "scanned", "branch", "closed_over_number", "filled_like"]
+
+
+@pytest.mark.parametrize("name", OF_HALVES)
+def test_bfloat16(name):
+    make, x = PROGRAMS[name], jnp.bfloat16(1e20)
     f = make(jnp.bfloat16)
     f(x)
     np.testing.assert_allclose(float(tj.jit(f)(x)), exact(make, float(x)), rtol=3e-2)
@@ -462,12 +432,12 @@ def test_numbers_beside_zeros(a, b):
     np.testing.assert_allclose(tj.jit(summed)(k), (a + b) * 1e40, rtol=1e-5)
 
 
-UNDER_A_PROFILER = [jitted_helper, branch, scanned, filled_like, filled, numpy_number]
+UNDER_A_PROFILER = ["jitted_helper", "branch", "scanned", "filled_like", "filled", "numpy_number"]
 
 
-@pytest.mark.parametrize("make", UNDER_A_PROFILER, ids=lambda f: f.__name__)
-def test_another_profiler_goes_on(make):
-    events, x = [], jnp.float32(1e20)
+@pytest.mark.parametrize("name", UNDER_A_PROFILER)
+def test_another_profiler_goes_on(name):
+    make, events, x = PROGRAMS[name], [], jnp.float32(1e20)
     profiler = lambda frame, event, arg: events.append(frame.f_code.co_name)
     f = make(jnp.float32)
     sys.setprofile(profiler)
@@ -480,9 +450,10 @@ def test_another_profiler_goes_on(make):
     assert f.__code__.co_name in events
 
 
-@pytest.mark.parametrize("make", UNDER_A_PROFILER, ids=lambda f: f.__name__)
-def test_under_a_profiler_in_c(make):
+@pytest.mark.parametrize("name", UNDER_A_PROFILER)
+def test_under_a_profiler_in_c(name):
     """From Python 3.12 on it does not mind ours; before, what it hides is said."""
+    make = PROGRAMS[name]
     f = tj.jit(make(jnp.float32))
     with warnings.catch_warnings(record=True) as said, cProfile.Profile():
         warnings.simplefilter("always")

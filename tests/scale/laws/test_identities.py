@@ -14,6 +14,8 @@ from jax import lax
 import tanjax as tj
 from tanjax.scale.laws._powers_of_two import times_power
 
+pytestmark = pytest.mark.core
+
 DTYPES = {"float32": 126, "bfloat16": 126, "float16": 14}
 # In units in the last place of the dtype; a sum of a logarithm and an exponent has some more.
 ULPS = 4.0
@@ -157,6 +159,7 @@ def unlike(found, most):
     return {name: error for name, error in found.items() if max(jax.tree.leaves(error)) >= most}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_of_tiny_numbers(dtype):
     """They are the numbers, times a slope; gradients too."""
@@ -175,6 +178,7 @@ LARGE = {
     "asinh of negative": (lambda x: jnp.arcsinh(-x), 1),
     "acosh": (jnp.arccosh, 1),
     "log": (jnp.log, 1),
+    "log2": (jnp.log2, 1),
     "log10": (jnp.log10, 1),
     "tanh": (jnp.tanh, 0),
     "atan": (jnp.arctan, 0),

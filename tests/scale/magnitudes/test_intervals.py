@@ -13,79 +13,15 @@ from hypothesis import given, settings, strategies as st
 from jax import lax
 
 from scale_facts import magnitudes_of
-from tanjax import _compat
-from tanjax.scale.graph._graph import Magnitude, ScaleGraph, build
+from tanjax.scale.graph._graph import Magnitude, build
 from tanjax.scale.laws._law import LAWS
+from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.magnitudes._intervals import bound, unsupported
-from tanjax.scale.numbers import _interval_record, measure
+from tanjax.scale.numbers import _interval_record
+
+pytestmark = pytest.mark.core
 
 TOLERANCE = 1e-6  # bits; rounding of float64 is far below
-
-
-class Walk:
-    """Runs a graph on numbers, equation by equation, and notes the magnitudes of all values.
-
-    A value that depends on something that left the range of float64 is not compared.
-    """
-
-    def __init__(self, graph: ScaleGraph) -> None:
-        self.seen: dict[int, Magnitude] = {}
-        self.spoiled: set[int] = set()
-        self.graph = graph
-
-    def note(self, value, number, spoiled=False):
-        if not value.is_floating:
-            return
-        m, n = measure(number), np.asarray(number)
-        out = np.isinf(n).any() or m.high > 1000 or (not m.is_zero and m.low < -1000)
-        if spoiled or out:
-            self.spoiled.add(value.index)
-            return
-        old = self.seen.get(value.index)
-        if old is not None:
-            m = Magnitude(min(m.low, old.low), max(m.high, old.high), True)
-        self.seen[value.index] = m
-
-    def run(self, graph, numbers):
-        env = {v.index: v.constant for v in self.graph.values if v.kind == "constant"}
-        env.update(zip([v.index for v in graph.inputs], numbers, strict=True))
-        for value in graph.inputs:
-            self.note(value, env[value.index])
-        for node in graph.nodes:
-            operands = [env[use.value.index] for use in node.uses]
-            results = self.results(node, operands)
-            spoiled = any(use.value.index in self.spoiled for use in node.uses)
-            # A product that is zero without a zero in it went below float64.
-            zeros = [bool((np.asarray(x) == 0).any()) for x in operands]
-            if node.primitive in ("mul", "div", "integer_pow", "square", "exp", "logistic"):
-                spoiled |= bool((np.asarray(results[0]) == 0).any()) and not any(zeros)
-            for value, number in zip(node.outputs, results, strict=True):
-                env[value.index] = number
-                self.note(value, number, spoiled)
-        return [env[use.value.index] for use in graph.outputs]
-
-    def results(self, node, operands):
-        name, params = node.primitive, node.params
-        if name == "cond":
-            return self.run(node.graphs[int(operands[0])], operands[1:])
-        if name == "while":
-            tested, fixed, carry, _ = _compat.Loop.of(params).cut(operands)
-            while self.run(node.graphs[0], [*tested, *carry])[0]:
-                carry = self.run(node.graphs[1], [*fixed, *carry])
-            return carry
-        if name == "scan":
-            _, fixed, carry, rest = _compat.Loop.of(params).cut(operands)
-            carries = len(carry)
-            outs = []
-            for i in range(params["length"]):
-                out = self.run(node.graphs[0], [*fixed, *carry, *(x[i] for x in rest)])
-                carry = out[:carries]
-                outs.append(out[carries:])
-            return [*carry, *(jnp.stack(x) for x in zip(*outs, strict=True))]
-        if node.graphs:
-            return self.run(node.graphs[0], operands)
-        out = node.equation.primitive.bind(*operands, **params)
-        return out if node.equation.primitive.multiple_results else [out]
 
 
 def bounded(f, *args, given=None, **options):
@@ -103,19 +39,13 @@ def results_of(f, *args, **options):
 def assert_inside(f, *args, estimate=0.0, **options):
     """All magnitudes inside their bounds (with `cancellation`), but for what is estimated."""
     graph, found = bounded(f, *args, cancellation=True, **options)
-    walk = Walk(graph)
-    walk.run(graph, args)
-    compared = 0
-    for value in graph.values:
-        seen, m = walk.seen.get(value.index), found[value.index]
-        if seen is None or m is None or value.index in walk.spoiled:
-            continue
-        where = value.node.primitive if value.node else value.kind
-        compared += value.kind == "result"
-        if seen.is_zero:
-            continue
-        assert m.low - TOLERANCE <= seen.low, (where, m, seen)
-        assert seen.high <= m.high + TOLERANCE + estimate, (where, m, seen)
+    run, compared = evaluate(graph, jax.tree.leaves(args)), 0
+    for value, m, seen in zip(graph.values, found, run.magnitudes, strict=True):
+        if value.is_floating and None not in (m, seen):
+            compared += value.kind == "result"
+            where = value.node.primitive if value.node else value.kind
+            assert seen.is_zero or m.low - TOLERANCE <= seen.low, (where, m, seen)
+            assert seen.is_zero or seen.high <= m.high + TOLERANCE + estimate, (where, m, seen)
     return compared
 
 

@@ -19,6 +19,8 @@ from tanjax.scale.magnitudes._losses import losses, lost_errors
 from tanjax.scale.numbers._stored import clamp_to
 from tanjax.scale.numbers._wide import Wide, as_float, wide
 
+pytestmark = pytest.mark.core
+
 
 def lost_entries(*args, **how):
     """Per output, which of its entries are lost."""
@@ -35,26 +37,18 @@ def lost_in_plain(f, *args):
 
 
 FORMULAS = {
-    "Newton": lambda g, m, n, r: g * m * n / (r * r),
-    "Planck": lambda h, nu, c, kt: 2 * h * nu**3 / c**2 / jnp.expm1(h * nu / kt),
-    "Coulomb": lambda q, e, r: q * q / (4 * math.pi * e * (r * r)),
-    "FDTD": lambda dt, e, dx: dt / (e * dx),
-    "norm": lambda x: jnp.sqrt(jnp.sum(x * x)),
-    "chain": lambda x: _chain(x),
-    "3^100": lambda x: lax.integer_pow(x, 100) / lax.integer_pow(x, 99),
-    "hbar": lambda hbar, m: hbar * hbar / (2 * m),
-    "Boltzmann": lambda e, k, t: jnp.exp(-e / (k * t)),
-}
-NUMBERS = {
-    "Newton": (6.674e-11, 2e30, 6e24, 1.5e11),
-    "Planck": (6.626e-34, 5e14, 3e8, 1.380649e-23 * 5800),
-    "Coulomb": (1.6e-19, 8.854e-12, 1e-15),
-    "FDTD": (1e-17, 8.854e-12, 1e-8),
-    "norm": (np.array([3e25, 4e25, 1e25]),),
-    "chain": (np.array([1.0, 0.7]),),
-    "3^100": (3.0,),
-    "hbar": (1.0546e-34, 9.109e-31),
-    "Boltzmann": (1e-21, 1.380649e-23, 300.0),
+    "Newton": (lambda g, m, n, r: g * m * n / (r * r), 6.674e-11, 2e30, 6e24, 1.5e11),
+    "Planck": (
+        lambda h, nu, c, kt: 2 * h * nu**3 / c**2 / jnp.expm1(h * nu / kt),
+        *(6.626e-34, 5e14, 3e8, 1.380649e-23 * 5800),
+    ),
+    "Coulomb": (lambda q, e, r: q * q / (4 * math.pi * e * (r * r)), 1.6e-19, 8.854e-12, 1e-15),
+    "FDTD": (lambda dt, e, dx: dt / (e * dx), 1e-17, 8.854e-12, 1e-8),
+    "norm": (lambda x: jnp.sqrt(jnp.sum(x * x)), np.array([3e25, 4e25, 1e25])),
+    "chain": (lambda x: _chain(x), np.array([1.0, 0.7])),
+    "3^100": (lambda x: lax.integer_pow(x, 100) / lax.integer_pow(x, 99), 3.0),
+    "hbar": (lambda hbar, m: hbar * hbar / (2 * m), 1.0546e-34, 9.109e-31),
+    "Boltzmann": (lambda e, k, t: jnp.exp(-e / (k * t)), 1e-21, 1.380649e-23, 300.0),
 }
 # Those that plain float32 and bfloat16 survive: their numbers all fit.
 SURVIVE = {"FDTD", "Boltzmann"}
@@ -72,13 +66,12 @@ def _chain(x):
 @pytest.mark.parametrize("name", FORMULAS)
 def test_plain_arithmetic_loses_the_hard_formulas(name, dtype):
     """Numbers that the type itself cannot hold come as a quantity: a `Wide`."""
-    dtype = jnp.dtype(dtype)
-    shapes = [jax.ShapeDtypeStruct(np.shape(x), dtype) for x in NUMBERS[name]]
-    graph = build(jax.make_jaxpr(FORMULAS[name])(*shapes))
-    numbers = [wide(np.asarray(x)) for x in NUMBERS[name]]
-    reference = evaluate(graph, numbers)
+    dtype, (f, *numbers) = jnp.dtype(dtype), FORMULAS[name]
+    shapes = [jax.ShapeDtypeStruct(np.shape(x), dtype) for x in numbers]
+    graph = build(jax.make_jaxpr(f)(*shapes))
+    reference = evaluate(graph, [wide(np.asarray(x)) for x in numbers])
     assert reference.complete
-    want = FORMULAS[name](*(float(x) if np.ndim(x) == 0 else x for x in NUMBERS[name]))
+    want = f(*numbers)
     np.testing.assert_allclose(as_float(reference.outputs[0]), want, 2e-2)
     simulated = simulate(graph, reference)
     found = losses(graph, reference, simulated, free=[True])

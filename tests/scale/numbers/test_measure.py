@@ -123,82 +123,50 @@ def test_arrays_on_several_devices_are_looked_at_where_they_are():
     assert inside(z, Window(0.0, 0.6))
 
 
-@pytest.mark.parametrize("dtype", DTYPES + COMPLEX)
+ASKING = {
+    "finite": (Window(-3.0, 3.0, True), (0, 7.9, np.inf, -np.inf, np.nan), np.isfinite),
+    "nonzero": (Window(-2000.0, 3.0, nonzero=True), (0.0, -0.0, -7.0), bool),
+    "peak": (Window(-2.0, 9.0, peak=3.0), (0, 0.25, 4.0, 8.0, -8.0, -64.0), lambda x: abs(x) >= 8),
+}
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, *COMPLEX, "float8_e4m3fn"])
 @pytest.mark.parametrize("size", [1, 5, 1 << 17])
-def test_a_window_may_ask_for_finite_numbers(dtype, size):
-    """A proof says nothing of inf and nan, wherever they are."""
-    x = np.ones(size).astype(dtype)
-    window = Window(-3.0, 3.0, True)
+@pytest.mark.parametrize("what", ASKING)
+def test_a_window_may_ask_for_more(dtype, size, what):
+    """Finite numbers, no zero of either sign, or one large number, wherever it is."""
+    asking, values, fits = ASKING[what]
+    x = np.full(size, 0.25 if what == "peak" else 1).astype(dtype)
     for where in (0, size - 1):
-        for value in (0, 7.9, np.inf, -np.inf, np.nan):
+        for value in (*values, *[jnp.finfo(dtype).smallest_subnormal] * (what == "nonzero")):
             y = x.copy()
             y[where] = value
-            assert inside(y, window) is bool(np.isfinite(value))
-            assert inside(jnp.asarray(y), window) is bool(np.isfinite(value))
-    for value in (math.inf, math.nan):
-        assert not inside(value, window)
-        assert inside(value, window._replace(finite=False))
-
-
-@pytest.mark.parametrize("dtype", DTYPES + COMPLEX + ["float8_e4m3fn"])
-@pytest.mark.parametrize("size", [1, 5, 1 << 17])
-def test_a_window_may_refuse_zeros(dtype, size):
-    """Of either sign, wherever they are; the smallest number is none."""
-    x = np.ones(size).astype(dtype)
-    window = Window(-2000.0, 3.0)
-    refusing = window._replace(nonzero=True)
-    for where in (0, size - 1):
-        for value in (0.0, -0.0, jnp.finfo(dtype).smallest_subnormal, -7.0):
-            y = x.copy()
-            y[where] = value
-            assert inside(y, window)
-            assert inside(y, refusing) is bool(value)
-            assert inside(jnp.asarray(y), refusing) is bool(value)
-    assert inside(x[:0], refusing)
-
-
-@pytest.mark.parametrize("dtype", DTYPES + COMPLEX + ["float8_e4m3fn"])
-@pytest.mark.parametrize("size", [1, 5, 1 << 17])
-def test_a_window_may_ask_for_a_large_number(dtype, size):
-    """One is enough, of either sign, wherever it is; zeros are none."""
-    x = np.full(size, 0.25).astype(dtype)
-    window = Window(-2.0, 9.0)
-    asking = window._replace(peak=3.0)
-    for where in (0, size - 1):
-        for value in (0.0, 0.25, 4.0, 8.0, -8.0, -64.0):
-            y = x.copy()
-            y[where] = value
-            assert inside(y, window)
-            assert inside(y, asking) is (abs(value) >= 8)
-            assert inside(jnp.asarray(y), asking) is (abs(value) >= 8)
+            assert inside(y, asking._replace(finite=False, nonzero=False, peak=-math.inf))
+            assert inside(y, asking) is bool(fits(value))
+            assert inside(jnp.asarray(y), asking) is bool(fits(value))
     assert inside(x[:0], asking)
 
 
-def test_a_large_number_is_asked_for_on_several_devices_and_of_single_numbers():
+def test_more_is_asked_for_on_several_devices_and_of_single_numbers():
     mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
-    asking = ANYWHERE._replace(peak=3.0)
+    placed = lambda *numbers: jax.device_put(jnp.array(numbers), place)
+    large, refusing = ANYWHERE._replace(peak=3.0), ANYWHERE._replace(nonzero=True)
     spread = lambda high: Spread(jnp.ones(3), Magnitude(0.0, high), True, False)
-    assert inside(spread(3.0), asking)
-    assert not inside(spread(2.9), asking)
-    assert inside(jax.device_put(jnp.array([1.0, 0.0, -9.0, 1.0]), place), asking)
-    assert not inside(jax.device_put(jnp.array([1.0, 0.0, -7.0, 1.0]), place), asking)
-    for number in (0.0, 7.0, np.float32(7), 7j):
+    assert inside(spread(3.0), large)
+    assert not inside(spread(2.9), large)
+    assert inside(placed(1.0, 0.0, -9.0, 1.0), large)
+    assert not inside(placed(1.0, 0.0, -7.0, 1.0), large)
+    assert inside(placed(1.0, 1e-9, -4.0, jnp.inf), refusing)
+    assert not inside(placed(1.0, 1.0, -4.0, 0.0), refusing)
+    few = [(0.0, large), (7.0, large), (np.float32(7), large), (7j, large)]
+    for number, asking in (*few, *((zero, refusing) for zero in (0.0, 0j, np.float32(0)))):
         assert inside(number, ANYWHERE)
         assert not inside(number, asking)
         assert inside(number + 9, asking)
-
-
-def test_zeros_are_refused_on_several_devices_and_of_single_numbers():
-    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
-    refusing = ANYWHERE._replace(nonzero=True)
-    assert inside(jax.device_put(jnp.array([1.0, 1e-9, -4.0, jnp.inf]), place), refusing)
-    assert not inside(jax.device_put(jnp.array([1.0, 1.0, -4.0, 0.0]), place), refusing)
-    for zero in (0.0, 0j, np.float32(0)):
-        assert inside(zero, ANYWHERE)
-        assert not inside(zero, refusing)
-        assert inside(zero + 1, refusing)
+    for value in (math.inf, math.nan):
+        assert not inside(value, Window(-3.0, 3.0, True))
+        assert inside(value, Window(-3.0, 3.0))
 
 
 def test_a_wrong_bit_is_found(monkeypatch):

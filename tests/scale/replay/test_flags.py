@@ -12,6 +12,8 @@ from tanjax.scale import _plan, differ, flagged, proof
 from tanjax.scale.graph._graph import Exponents, build
 from tanjax.transforms import _making
 
+pytestmark = pytest.mark.core
+
 SMALL, LARGE = 1e-25, 1e25
 
 

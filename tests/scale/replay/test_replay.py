@@ -21,21 +21,10 @@ from tanjax.scale.assign import _assign, _problem
 from tanjax.scale.graph._graph import build
 from tanjax.scale.replay import _replay
 
+pytestmark = pytest.mark.core
+
 X = jnp.array([1.5, 2.0, 3.0])
 Y = jnp.array([0.3, 0.7, 2.0])
-A = jnp.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
-
-
-def arithmetic(x, y):
-    return x * y + x / y - jnp.sqrt(x) * jnp.cbrt(y) + jax.lax.rsqrt(x), x % y, -x + abs(y)
-
-
-def transcendental(x, y):
-    return jnp.sin(x) * y, jnp.log(x * y), jnp.exp(x - y), jnp.exp2(x), jnp.arctan2(x, y)
-
-
-def powers(x, y):
-    return x**2.5, x**100, x**-3, y**x, x**-7, (-x) ** 3
 
 
 def loop(x, y):
@@ -66,46 +55,6 @@ def remat(x, y):
     return jax.grad(lambda x: jax.checkpoint(lambda x: jnp.sin(x) * x**2 * y)(x).sum())(x)
 
 
-def statistics(x, y):
-    return jax.nn.softmax(x) * jax.nn.logsumexp(y), jnp.var(x), jnp.linalg.norm(x), jnp.prod(x)
-
-
-def shapes(x, y):
-    return (
-        jnp.sort(x * y),
-        jnp.argmax(x),
-        jnp.cumsum(x),
-        x[::-1],
-        jnp.where(x > y, x, y * y),
-        jnp.stack([x, y]),
-        x[jnp.array([0, 2])],
-        x.at[1].add(y[0] * 3),
-        jnp.pad(x, 1, constant_values=2.0),
-        jnp.clip(x, 1.0, y + 2),
-        jnp.sign(x) * y,
-        jnp.isfinite(x),
-        x.astype(jnp.float32).astype(jnp.int32),
-    )
-
-
-def algebra(x, y):
-    return (
-        jnp.linalg.cholesky(A * x[0]),
-        jnp.linalg.solve(A, x * y),
-        jnp.linalg.eigvalsh(A * x),
-        jnp.linalg.svd(A * x)[1],
-        jnp.linalg.qr(A * x)[1],
-        jnp.linalg.det(A * x[0]),
-        A @ x @ A,
-        jnp.convolve(x, y),
-    )
-
-
-def complex_numbers(x, y):
-    z = jax.lax.complex(x, y)
-    return jnp.fft.fft(x), jnp.abs(jnp.fft.rfft(y * x)), jnp.angle(z), (z * z / (z + z * z)).real
-
-
 def gradient_of_loop(x, y):
     return jax.grad(lambda x: loop(x, y)[0].sum())(x)
 
@@ -134,8 +83,7 @@ def on_devices(x, y):
 
 
 PROGRAMS = [
-    *(arithmetic, transcendental, powers, loop, reversed_loop, unknown_loop, branches, remat),
-    *(statistics, shapes, algebra, complex_numbers, gradient_of_loop, hessian, custom_rules),
+    *(loop, reversed_loop, unknown_loop, branches, remat, gradient_of_loop, hessian, custom_rules),
     *(mapped, on_devices),
 ]
 

@@ -19,6 +19,8 @@ from tanjax.scale.graph import _literals
 from tanjax.scale.laws._law import LAWS
 from tanjax.transforms import _entries
 
+pytestmark = pytest.mark.core
+
 LARGE = 1e25
 
 

@@ -15,6 +15,8 @@ sys.path.append(str(DOCS))
 import generate_hard_formulas  # noqa: E402
 from hard_formulas import ALLOWED, FORMULAS, Formula, cells, ulps  # noqa: E402
 
+pytestmark = pytest.mark.core
+
 CASES = [(formula, dtype) for formula in FORMULAS for dtype in formula.dtypes]
 NAMES = [f"{i}-{f}-{dtype.__name__}" for i, f in enumerate(FORMULAS) for dtype in f.dtypes]
 
@@ -46,7 +48,9 @@ def test_plain_arithmetic_is_not_enough():
 
 
 def test_page_is_current():
-    assert not generate_hard_formulas.stale(generate_hard_formulas.PAGE.read_text())
+    page = generate_hard_formulas.PAGE.read_text()
+    assert not generate_hard_formulas.stale(page)
+    assert f"(at most {ALLOWED:.0f} in every cell, which is tested)" in page
 
 
 def test_stale_page_is_noticed():

@@ -14,6 +14,8 @@ import tanjax as tj
 from tanjax.scale import _plan, graph
 from tanjax.scale._judged import Doubt
 
+pytestmark = pytest.mark.core
+
 
 def test_entries_too_far_apart_for_any_exponent_are_looked_at():
     """`x**-2` of them fits as well as it can at exponent 0, and the last one is lost there."""
@@ -439,6 +441,7 @@ def test_a_short_loop_is_run_to_its_end_before_plain_jax_is_believed():
     np.testing.assert_allclose(got, 1.0002587, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_plain_jax_is_not_believed_in_silence_where_exponents_give_something_else():
     """Of a thousand steps a hundred are run, which are enough to see that the result is far off."""
     f = tj.jit(jax.grad(orbit), static_argnums=2)

@@ -9,6 +9,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 ELECTRON, BOLTZMANN, AVOGADRO = 1.602176634e-19, 1.380649e-23, 6.02214076e23
 LEVELS, GRID = np.arange(12.0) ** 1.5, np.stack(np.meshgrid(*[np.arange(2.0)] * 3), -1)
 

@@ -11,8 +11,19 @@ import socket
 import subprocess
 import sys
 import traceback
+import warnings
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.experimental import multihost_utils
+
+import tanjax as tj
+from tanjax.scale import _plan, agreed, build
+from tanjax.scale.numbers import ANYWHERE, Window, _hosts, inside, measure
+
+pytestmark = pytest.mark.core
 
 TIMEOUT = 240  # seconds, of two processes on a busy machine; a hang is killed
 PROGRAMS = {}
@@ -29,8 +40,6 @@ def on_two_processes(run):
 
 def make(kind, dtype="float32", count=8):
     """A global array, of which the second process holds the larger numbers if `kind` is "far"."""
-    import jax
-    import numpy as np
 
     ends = {"near": (1.0, 2.0), "far": (1.0, 1e25), "zero": (0.0, 0.0), "bad": (1.0, np.inf)}[kind]
     size = ends[jax.process_index()]
@@ -40,24 +49,16 @@ def make(kind, dtype="float32", count=8):
 
 
 def placed(*axes):
-    import jax
-
     mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     return jax.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
 def replicated(number, dtype):
-    import jax
-    import numpy as np
-
     return jax.make_array_from_callback((), placed(), lambda _: np.array(number, dtype))
 
 
 def wide(x):
     """All numbers of a global array, in float64."""
-    import jax
-    import numpy as np
-
     if not isinstance(x, jax.Array):
         return np.float64(x)
     if x.is_fully_addressable:
@@ -66,19 +67,11 @@ def wide(x):
 
 
 def gathered(x):
-    import numpy as np
-    from jax.experimental import multihost_utils
-
     return np.asarray(multihost_utils.process_allgather(x, tiled=True))
 
 
 def compared(f, reference, *calls, **options):
     """Per call the largest relative errors of `tj.jit` and of `jax.jit`; and the plans."""
-    import jax
-    import numpy as np
-
-    import tanjax as tj
-
     planned, plain = tj.jit(f, **options), jax.jit(f)
     errors = []
     for args in calls:
@@ -91,14 +84,10 @@ def compared(f, reference, *calls, **options):
 
 
 def _norm(x):
-    import jax.numpy as jnp
-
     return jnp.sqrt(jnp.sum(x * x))
 
 
 def _wide_norm(x):
-    import numpy as np
-
     return np.sqrt(np.sum(x * x))
 
 
@@ -109,8 +98,6 @@ def values():
 
 @on_two_processes
 def gradients():
-    import jax
-
     return compared(jax.grad(_norm), lambda x: x / _wide_norm(x), [make("far")])
 
 
@@ -132,10 +119,6 @@ def large():
 
 @on_two_processes
 def mapped():
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
     mesh, spec = placed("i").mesh, jax.sharding.PartitionSpec("i")
 
     def part(x):
@@ -150,9 +133,6 @@ def mapped():
 @on_two_processes
 def arguments():
     """Of every sort: spread, replicated, of one process, NumPy's and Python's."""
-    import jax.numpy as jnp
-    import numpy as np
-
     f = lambda x, scale, y, z, n: x * scale * y / z * n / 1e25
     calls = [
         [make(kind), replicated(1e20, "float32"), jnp.float32(1e10), np.float32(1e10), 2.0]
@@ -163,10 +143,6 @@ def arguments():
 
 @on_two_processes
 def flags_and_counts():
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
     def f(x, flag, counts):
         big = jax.lax.cond(flag, lambda x: x * x / 1e25, lambda x: x / 2, x)
         return big * counts.astype(x.dtype)
@@ -185,10 +161,6 @@ def flags_and_counts():
 
 @on_two_processes
 def quantities():
-    import jax.numpy as jnp
-
-    import tanjax as tj
-
     f = tj.jit(lambda m, r: tj.quantity(6.674e-11, "m3 kg-1 s-2") * m * m / r**2)
     out = []
     for kind in ("near", "far"):
@@ -203,12 +175,6 @@ def quantities():
 @on_two_processes
 def random_keys():
     """Of each process its own: they are gathered, too."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    import tanjax as tj
-
     split = jax.jit(lambda: jax.random.split(jax.random.key(0), 8), out_shardings=placed("i"))
     f = lambda k, x: jax.vmap(lambda k: jax.random.normal(k, dtype=jnp.float32))(k) * x * x / 1e30
     keys, planned = split(), tj.jit(f)
@@ -223,11 +189,6 @@ def random_keys():
 @on_two_processes
 def again():
     """Arrays that are given to many calls are looked at once."""
-    import jax.numpy as jnp
-
-    import tanjax as tj
-    from tanjax.scale.numbers import _hosts
-
     looked, look = [], _hosts._look
     _hosts._look = lambda arrays: (looked.append(len(arrays)), look(arrays))
     f = tj.jit(lambda w, x: w - 1e-2 * jnp.mean(jnp.tanh(x * w)))
@@ -247,11 +208,6 @@ def alone():
 
     The loop is only sampled: how often such a plan was used decides when its results are looked at.
     """
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    import tanjax as tj
 
     def f(x):
         loop = jax.lax.fori_loop(0, 20000, lambda i, c: jnp.cos(c) + 0.5, x / x)
@@ -271,11 +227,6 @@ def alone():
 @on_two_processes
 def not_finite():
     """An infinity that only the second process has, at the same magnitudes otherwise."""
-    import jax
-    import numpy as np
-
-    import tanjax as tj
-
     f = lambda x: 1 / (1 + x) + x * 0
     g = tj.jit(f)
     same = []
@@ -288,11 +239,6 @@ def not_finite():
 @on_two_processes
 def refused():
     """Zeros that only the second process has, in a window that refuses them."""
-    import jax
-    import numpy as np
-
-    from tanjax.scale.numbers import ANYWHERE, inside
-
     numbers = np.array(([1, 1, 1, 1], [1, 0, 2, 3])[jax.process_index()], np.float32)
     x = jax.make_array_from_process_local_data(placed("i"), numbers)
     given = make("near"), x, replicated(0.0, "float32"), replicated(1.0, "float32")
@@ -302,11 +248,6 @@ def refused():
 @on_two_processes
 def elsewhere():
     """Arrays that are all on the devices of the first process; the second computes nothing."""
-    import jax
-    import numpy as np
-
-    import tanjax as tj
-
     mesh = jax.sharding.Mesh(np.array([d for d in jax.devices() if d.process_index == 0]), ("j",))
     place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("j"))
     f = tj.jit(lambda x: x * x / 1e30)
@@ -324,11 +265,6 @@ def elsewhere():
 
 @on_two_processes
 def donated():
-    import jax.numpy as jnp
-    import numpy as np
-
-    import tanjax as tj
-
     f = tj.jit(lambda x: x * x / jnp.max(x), donate_argnums=0)
     errors = []
     for kind in ("near", "far"):
@@ -341,12 +277,6 @@ def donated():
 @on_two_processes
 def bits():
     """In range, the program is JAX's own, bit by bit; also ahead of time."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    import tanjax as tj
-
     f = lambda x: jnp.tanh(x) * x + jnp.sum(x**3) / 3
     x = make("near")
     g = tj.jit(f)
@@ -357,11 +287,6 @@ def bits():
 
 @on_two_processes
 def measured():
-    import jax
-    import jax.numpy as jnp
-
-    from tanjax.scale.numbers import Window, inside, measure
-
     found = {}
     for dtype in ("float16", "bfloat16", "float32", "complex64", "int32"):
         x = make("near", jnp.dtype(dtype))
@@ -380,13 +305,6 @@ def measured():
 @on_two_processes
 def agreement():
     """Plans that differ, because of clocks or errors in one process, are not used by any."""
-    import jax
-    import jax.numpy as jnp
-
-    import tanjax as tj
-    from tanjax.scale import _plan, agreed, build
-    from tanjax.scale.numbers import _hosts
-
     me = jax.process_index()
     [seen] = _hosts.looked_at([make("near")])
     closed = jax.make_jaxpr(lambda x: x * x)(jnp.float32(1))
@@ -417,18 +335,12 @@ def agreement():
 
 def _clashing(x):
     """Planned in vain: one process cannot."""
-    import jax
-
-    from tanjax.scale import _plan
-
     if jax.process_index():
         _plan.evaluate = None  # called when a plan is made
     return x * x / 1e25
 
 
 def _warned(run):
-    import warnings
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run()
@@ -436,8 +348,6 @@ def _warned(run):
 
 
 def main(port, index, out):
-    import jax
-
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=index)
     found = {}
@@ -503,6 +413,8 @@ def lost(error):
     return not error < 1e-3
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["values", "gradients"])
 def test_together_the_processes_see_an_overflow(processes, name):
     found = results(processes, name)
@@ -512,6 +424,7 @@ def test_together_the_processes_see_an_overflow(processes, name):
     assert [identity for identity, _ in found["plans"]] == [False]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "far"),
     [
@@ -533,24 +446,29 @@ def test_sequences_of_calls(processes, name, far):
     assert False in identities
 
 
+@pytest.mark.processes
 def test_quantities(processes):
     assert all(unit and error < 1e-5 for unit, error in results(processes, "quantities"))
 
 
+@pytest.mark.processes
 def test_what_one_process_computes_alone_does_not_matter(processes):
     errors, guessed = results(processes, "alone")
     assert max(errors) < 1e-4
     assert guessed
 
 
+@pytest.mark.processes
 def test_an_infinity_in_one_process_is_seen_by_both(processes):
     assert results(processes, "not_finite") == [True] * 4
 
 
+@pytest.mark.processes
 def test_zeros_in_one_process_are_seen_by_both(processes):
     assert results(processes, "refused") == [True, False, False, True]
 
 
+@pytest.mark.processes
 def test_a_process_without_the_devices_does_not_stand_in_the_way(processes):
     first, second = [found["elsewhere"]["result"] for found, _ in processes]
     assert len(first) == 3
@@ -558,23 +476,28 @@ def test_a_process_without_the_devices_does_not_stand_in_the_way(processes):
     assert second == []
 
 
+@pytest.mark.processes
 def test_random_keys(processes):
     assert max(results(processes, "random_keys")) < 1e-6
 
 
+@pytest.mark.processes
 def test_an_array_is_looked_at_once(processes):
     looked = results(processes, "again")
     assert [count for count in looked if count] == [1, 1]
 
 
+@pytest.mark.processes
 def test_donated_arguments(processes):
     assert max(results(processes, "donated")) < 1e-6
 
 
+@pytest.mark.processes
 def test_in_range_the_program_is_that_of_jax(processes):
     assert results(processes, "bits") == [True, True, True, [True, True]]
 
 
+@pytest.mark.processes
 def test_magnitudes_are_of_the_whole_array(processes):
     found = results(processes, "measured")
     for dtype in ("float16", "bfloat16", "float32", "int32"):
@@ -589,6 +512,7 @@ def test_magnitudes_are_of_the_whole_array(processes):
     assert found["subnormal"] == -149.0
 
 
+@pytest.mark.processes
 def test_processes_that_cannot_agree_run_plain_jax_and_say_so(processes):
     method, asked, *errors, warned = results(processes, "agreement")
     assert (method, asked) == ("identity", 2)

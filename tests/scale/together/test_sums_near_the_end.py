@@ -12,6 +12,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 SIGNED = np.array([1.4e-38, -1.9e-38, -1.45e-38], np.float32)
 ROOTS = np.array([1e-19, 1e-19, 1.2e-19, 1.01e-19], np.float32)
 

@@ -7,6 +7,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 
 def test_numbers_that_a_trace_multiplies_may_leave_the_range():
     """2^-28 is 0 in float16, where 2^-14 is the least normal number."""

@@ -7,6 +7,7 @@ call states. Metres, kilometres and seconds are mixed wherever two arguments may
 """
 
 import dataclasses
+import functools
 import importlib
 import math
 from fractions import Fraction
@@ -175,10 +176,15 @@ def scale(plain):
     return float(finite.max()) if finite.size else 0.0
 
 
-def calls_of(table):
+def calls_of(table, **always):
     """A way to write many calls of one namespace: `many("sin cos", x, unit="1")`."""
 
     def many(names, *args, unit, value=None, numpy=True, **kwargs):
         return [Call(table, name, args, kwargs, unit, value, numpy) for name in names.split()]
 
-    return many
+    return functools.partial(many, **always)
+
+
+def also(table, names, calls):
+    """The same calls of functions that another namespace has by the same names."""
+    return [dataclasses.replace(c, table=table) for c in calls if c.name in names.split()]

@@ -9,31 +9,13 @@ import tanjax as tj
 
 from ._call import Q, face, raw
 
-OPERATORS = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "divide": operator.truediv,
-    "true_divide": operator.truediv,
-    "floor_divide": operator.floordiv,
-    "mod": operator.mod,
-    "remainder": operator.mod,
-    "divmod": divmod,
-    "power": operator.pow,
-    "pow": operator.pow,
-    "matmul": operator.matmul,
-    "negative": operator.neg,
-    "positive": operator.pos,
-    "abs": operator.abs,
-    "absolute": operator.abs,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-    "round": round,
-}
+# NumPy's name and the one of the module `operator`.
+SPELT = """
+    add:add subtract:sub multiply:mul divide:truediv true_divide:truediv floor_divide:floordiv
+    mod:mod remainder:mod power:pow pow:pow matmul:matmul negative:neg positive:pos abs:abs
+    absolute:abs equal:eq not_equal:ne less:lt less_equal:le greater:gt greater_equal:ge"""
+OPERATORS = {name: getattr(operator, o) for name, o in (p.split(":") for p in SPELT.split())}
+OPERATORS |= {"divmod": divmod, "round": round}
 MODULES = {"numpy": np, "linalg": np.linalg, "fft": np.fft}
 METHODS = (
     "all any argmax argmin argsort astype clip conj conjugate copy cumprod cumsum diagonal dot max "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._call import Q, calls_of
+from ._call import Q, also, calls_of
 from ._numpy import KM, KMAT, MAT, MS, SMAT, M, S
 
 c, f = calls_of("linalg"), calls_of("fft")
@@ -35,7 +35,7 @@ LINALG = [
     *c("qr", KMAT, mode="r", unit="m"),
     *c("svd", KMAT, unit=("1", "m", "1")),
     *c("svd", KMAT, compute_uv=False, unit="m"),
-    *c("svdvals eigvals", KMAT, unit="m"),
+    *c("svdvals eigvals trace matrix_norm diagonal matrix_transpose", KMAT, unit="m"),
     *c("eig", KMAT, unit=("m", "1")),
     *c("eigh", SYM, unit=("m", "1")),
     *c("eigvalsh", SYM, unit="m"),
@@ -44,42 +44,31 @@ LINALG = [
     *c("cond", KMAT, unit="1"),
     *c("matrix_rank", KMAT, unit=None),
     *c("matrix_rank", KMAT, tol=Q(450.0, "cm"), unit=None),
-    *c("trace", KMAT, unit="m"),
     *c("norm vector_norm", KM, unit="m"),
-    *c("matrix_norm", KMAT, unit="m"),
     *c("norm", KMAT, ord=1, unit="m"),
     *c("norm", KM, ord=0, unit=None),
-    *c("diagonal matrix_transpose", KMAT, unit="m"),
 ]
 
 FFT = [
-    *f("fft ifft rfft ihfft", SIGNAL, unit="m"),
-    *f("fft2 ifft2 fftn ifftn rfft2 rfftn", KMAT, unit="m"),
+    *f("fft ifft rfft ihfft fftshift ifftshift", SIGNAL, unit="m"),
+    *f("fft2 ifft2 fftn ifftn rfft2 rfftn irfft2 irfftn", KMAT, unit="m"),
     *f("irfft hfft", SPECTRUM, unit="m"),
-    *f("irfft2 irfftn", KMAT, unit="m"),
-    *f("fftshift ifftshift", SIGNAL, unit="m"),
     *f("fftfreq rfftfreq", 5, Q(20.0, "ms"), unit="s^-1"),
 ]
 
 SCIPY = [
-    *s("inv", KMAT, unit="m^-1"),
-    *s("solve", KMAT, RHS, unit="s m^-1"),
+    *also("scipy.linalg", "inv solve cholesky svd eigh det", LINALG),
     *s("solve_triangular", LOWER, RHS, lower=True, unit="s m^-1"),
     *s("solve_sylvester", SYM, MAT, RHS, unit="s m^-1"),
-    *s("cholesky", SPD, unit="m"),
     *s("cho_factor", SPD, unit=("m", None)),
     *s("cho_solve", (SYM, True), RHS, unit="s m^-2"),
     *s("lu", KMAT, unit=(None, "1", "m")),
     *s("lu", KMAT, permute_l=True, unit=("1", "m")),
-    *s("qr", KMAT, unit=("1", "m")),
-    *s("svd", KMAT, unit=("1", "m", "1")),
-    *s("eigh", SYM, unit=("m", "1")),
+    *s("qr polar", KMAT, unit=("1", "m")),
     *s("eigh", SYM, eigvals_only=True, unit="m"),
     *s("eigh_tridiagonal", M, Q([0.001, 0.002], "km"), eigvals_only=True, unit="m"),
     *s("hessenberg", KMAT, unit="m"),
-    *s("polar", KMAT, unit=("1", "m")),
     *s("schur", KMAT, unit=("m", "1")),
-    *s("det", KMAT, unit="m^2"),
     *s("expm", PURE, unit="1"),
     *s("sqrtm", SPD, unit="m"),
     *s("toeplitz hankel", M, KM, unit="m"),
@@ -93,9 +82,9 @@ SCIPY = [
 
 LAX = [
     *x("cholesky", SPD, unit="m"),
+    *x("svd", KMAT, unit=("1", "m", "1")),
     *x("eigh", SYM, unit=("1", "m")),
     *x("qr", KMAT, unit=("1", "m")),
-    *x("svd", KMAT, unit=("1", "m", "1")),
     *x("triangular_solve", LOWER, RHS, left_side=True, lower=True, unit="s m^-1"),
     *x("symmetric_product", KMAT, SPD, alpha=2.0, beta=0.5, unit="m^2"),
 ]

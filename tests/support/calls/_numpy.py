@@ -4,7 +4,7 @@ import numpy as np
 
 from ._call import Q, calls_of
 
-c = calls_of("numpy")
+c, own = calls_of("numpy"), calls_of("numpy", numpy=False)
 
 M = Q([1.5, -2.0, 3.25], "m")
 N = Q([2.5, 1.0, -3.0], "m")
@@ -88,8 +88,7 @@ ELEMENTWISE = [
 ]
 
 REDUCTIONS = [
-    *c("sum nansum cumsum nancumsum max min amax amin nanmax nanmin", KM, unit="m"),
-    *c("cumulative_sum", KM, unit="m"),
+    *c("sum nansum cumsum nancumsum max min amax amin nanmax nanmin cumulative_sum", KM, unit="m"),
     *c("mean nanmean median nanmedian std nanstd ptp average", KM, unit="m"),
     *c("sum nansum max amax nanmax", M, initial=Q(0.5, "km"), unit="m"),
     *c("min amin nanmin", M, initial=Q(-0.5, "km"), unit="m"),
@@ -102,14 +101,12 @@ REDUCTIONS = [
     *c("nonzero argwhere flatnonzero", M, unit=None),
     *c("minmax", KM, unit=("m", "m")),
     *c("prod", Q([1.5, 2.0, 2.5], "cm"), unit="m^3"),
-    *c("nanprod", RATIO, unit="1"),
+    *c("nanprod cumprod nancumprod cumulative_prod", RATIO, unit="1"),
     *c("prod", KMAT, axis=0, unit="m^2"),
-    *c("cumprod nancumprod cumulative_prod", RATIO, unit="1"),
     *c("bincount", np.array([0, 1, 1]), CM, unit="m"),
     *c("quantile nanquantile", KM, 0.3, unit="m"),
-    *c("quantile", KM, Q(30.0, "cm m^-1"), unit="m"),
+    *c("quantile nanquantile", KM, Q(30.0, "cm m^-1"), unit="m"),
     *c("percentile nanpercentile", KM, 30.0, unit="m"),
-    *c("nanquantile", KM, Q(30.0, "cm m^-1"), unit="m"),
     *c("quantile nanquantile", KM, 0.3, weights=S, method="inverted_cdf", unit="m"),
     *c("percentile nanpercentile", KM, 30.0, weights=S, method="inverted_cdf", unit="m"),
     *c("cov", Q([[1.0, 2.0, 4.0], [0.5, 3.0, 1.0]], "km"), unit="m^2"),
@@ -169,58 +166,20 @@ REDUCTIONS = [
     *c("unique_counts unique_inverse", KM, unit=("m", None)),
     *c("union1d setdiff1d setxor1d intersect1d", M, KM, unit="m"),
     *c("isin", M, KM, unit=None),
-    *c("unique unique_values", M, size=4, fill_value=FILL, unit="m", numpy=False),
-    *c("unique_all", M, size=4, fill_value=FILL, unit=("m", None, None, None), numpy=False),
-    *c("unique_counts unique_inverse", M, size=4, fill_value=FILL, unit=("m", None), numpy=False),
-    *c(
-        "union1d setdiff1d setxor1d intersect1d",
-        M,
-        KM,
-        size=7,
-        fill_value=FILL,
-        unit="m",
-        numpy=False,
-    ),
+    *own("unique unique_values", M, size=4, fill_value=FILL, unit="m"),
+    *own("unique_all", M, size=4, fill_value=FILL, unit=("m", None, None, None)),
+    *own("unique_counts unique_inverse", M, size=4, fill_value=FILL, unit=("m", None)),
+    *own("union1d setdiff1d setxor1d intersect1d", M, KM, size=7, fill_value=FILL, unit="m"),
 ]
 
+# Every coefficient with its own unit.
+FALL = [Q(3.0, "m s^-2"), Q(0.002, "km s^-1"), Q(50.0, "cm")]
+SPEEDS = ["m s^-2", "m s^-1", "m"]
+ZEROS = [Q(1.0, "m s^-2"), Q(-0.003, "km s^-1"), Q(200.0, "cm")]
 POLYNOMIALS = [
-    # every coefficient with its own unit
-    *c(
-        "polyval",
-        [Q(0.3, "km s^-2"), Q(2.0, "m s^-1"), Q(50.0, "cm")],
-        MS,
-        unit="m",
-        numpy=False,
-        value=np.polyval([300.0, 2.0, 0.5], MS.si),
-    ),
-    *c(
-        "polyfit",
-        MS,
-        CM,
-        2,
-        unit=["m s^-2", "m s^-1", "m"],
-        numpy=False,
-        value=np.polyfit(MS.si, CM.si, 2),
-    ),
-    *c(
-        "roots",
-        [Q(1.0, "m s^-2"), Q(-0.003, "km s^-1"), Q(200.0, "cm")],
-        unit="s",
-        numpy=False,
-        value=np.array([2.0, 1.0]),
-    ),
-    *c(
-        "polyder",
-        [Q(3.0, "m s^-2"), Q(0.002, "km s^-1"), Q(5.0, "m")],
-        unit=["m s^-2", "m s^-1"],
-        numpy=False,
-        value=np.array([6.0, 2.0]),
-    ),
-    *c(
-        "polyint",
-        [Q(3.0, "m s^-2"), Q(0.002, "km s^-1")],
-        unit=["m s^-2", "m s^-1", "m"],
-        numpy=False,
-        value=np.array([1.5, 2.0, 0.0]),
-    ),
+    *own("polyval", FALL, MS, unit="m", value=np.polyval([3.0, 2.0, 0.5], MS.si)),
+    *own("polyfit", MS, CM, 2, unit=SPEEDS, value=np.polyfit(MS.si, CM.si, 2)),
+    *own("roots", ZEROS, unit="s", value=np.array([2.0, 1.0])),
+    *own("polyder", FALL, unit=SPEEDS[:2], value=np.array([6.0, 2.0])),
+    *own("polyint", FALL[:2], unit=SPEEDS, value=np.array([1.5, 2.0, 0.0])),
 ]

@@ -5,7 +5,7 @@ import numpy as np
 from ._call import Q, calls_of
 from ._numpy import BIG, CM, KM, KMAT, MS, RATIO, M
 
-special, signal, stats = (calls_of(f"scipy.{n}") for n in ("special", "signal", "stats"))
+special, signal = calls_of("scipy.special"), calls_of("scipy.signal")
 
 POSITIVE = Q([0.25, 0.5, 0.75], "1")
 PERCENT = Q([25.0, 50.0, 75.0], "cm m^-1")
@@ -13,7 +13,18 @@ COUNTS = Q([100.0, 200.0, 300.0], "cm m^-1")
 LONG = Q(np.sin(np.arange(16.0)), "km")
 WAVE = Q(np.cos(np.arange(16.0)), "ms")
 PLACE = {"loc": Q(50.0, "cm"), "scale": Q(0.002, "km")}
-POINTS = Q([[1.0, 2.0], [0.5, 3.0], [4.0, 1.0]], "m")
+POINTS, CENTRES = Q([[1.0, 2.0], [0.5, 3.0], [4.0, 1.0]], "m"), Q([[1.0, 2.0], [3.0, 0.0]], "km")
+NORMAL = Q([0.001, 0.002], "km"), Q(np.eye(2) * 2e4, "cm^2")
+SYSTEM = Q([[4.0, 1.0], [1.0, 3.0]], "cm"), Q([1.0, 2.0], "ms")
+HUNDRED, TWO = Q(100.0, "cm m^-1"), Q(200.0, "cm m^-1")
+
+
+def others(names, *args, **kwargs):
+    """Calls of functions of several modules: `others("fft.dct fft.idct", x, unit="m")`."""
+    for name in names.split():
+        module, _, function = name.rpartition(".")
+        yield from calls_of(f"scipy.{module}")(function, *args, **kwargs)
+
 
 SPECIAL = [
     *special("erf erfc expit ndtr log_ndtr i0 i0e i1 i1e dawsn entr softmax", RATIO, unit="1"),
@@ -35,48 +46,33 @@ SIGNAL = [
     *signal("welch", LONG, Q(0.5, "ms^-1"), nperseg=8, scaling="spectrum", unit=("s^-1", "m^2")),
     *signal("csd", LONG, WAVE, Q(0.5, "ms^-1"), nperseg=8, unit=("s^-1", "m s^2")),
     *signal("stft", LONG, Q(0.5, "ms^-1"), nperseg=8, unit=("s^-1", "s", "m")),
-    *calls_of("scipy.fft")("dct idct dctn idctn", KM, unit="m"),
+    *others("fft.dct fft.idct fft.dctn fft.idctn", KM, unit="m"),
 ]
 
+
+def stats(names, *args, **kwargs):
+    return others(" ".join(f"stats.{name}" for name in names.split()), *args, **kwargs)
+
+
 STATS = [
-    *calls_of("scipy.stats.norm")("pdf", M, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.norm")("cdf sf logcdf logsf", M, **PLACE, unit="1"),
-    *calls_of("scipy.stats.norm")("logpdf", RATIO, POSITIVE, PERCENT, unit="1"),
-    *calls_of("scipy.stats.norm")("ppf isf", PERCENT, **PLACE, unit="m"),
-    *calls_of("scipy.stats.cauchy")("pdf", M, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.expon")("pdf", M, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.expon")("cdf", M, **PLACE, unit="1"),
-    *calls_of("scipy.stats.uniform")("pdf", M, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.uniform")("cdf", M, **PLACE, unit="1"),
-    *calls_of("scipy.stats.laplace")("pdf", M, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.logistic")("ppf", PERCENT, **PLACE, unit="m"),
-    *calls_of("scipy.stats.gamma")("pdf", M, PERCENT, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.t")("pdf", M, COUNTS, **PLACE, unit="m^-1"),
-    *calls_of("scipy.stats.poisson")(
-        "pmf", Q([100.0, 200.0, 300.0], "cm m^-1"), POSITIVE, Q(100.0, "cm m^-1"), unit="1"
-    ),
-    *calls_of("scipy.stats.vonmises")("pdf", Q([30.0, 60.0], "deg"), Q(200.0, "cm m^-1"), unit="1"),
-    *calls_of("scipy.stats.multivariate_normal")(
-        "pdf", POINTS, Q([0.001, 0.002], "km"), Q(np.eye(2) * 2e4, "cm^2"), unit="m^-2"
-    ),
+    *stats("norm.pdf cauchy.pdf expon.pdf uniform.pdf laplace.pdf", M, **PLACE, unit="m^-1"),
+    *stats("norm.cdf norm.sf norm.logcdf norm.logsf expon.cdf uniform.cdf", M, **PLACE, unit="1"),
+    *stats("norm.logpdf", RATIO, POSITIVE, PERCENT, unit="1"),
+    *stats("norm.ppf norm.isf logistic.ppf", PERCENT, **PLACE, unit="m"),
+    *stats("gamma.pdf", M, PERCENT, **PLACE, unit="m^-1"),
+    *stats("t.pdf", M, COUNTS, **PLACE, unit="m^-1"),
+    *stats("poisson.pmf", COUNTS, POSITIVE, HUNDRED, unit="1"),
+    *stats("vonmises.pdf", Q([30.0, 60.0], "deg"), TWO, unit="1"),
+    *stats("multivariate_normal.pdf", POINTS, *NORMAL, unit="m^-2"),
     *stats("mode", KM, unit=("m", None)),
     *stats("rankdata", KM, unit=None),
     *stats("sem", KM, unit="m"),
 ]
 
 REST = [
-    *calls_of("scipy.integrate")("trapezoid", KM, MS, unit="m s"),
-    *calls_of("scipy.integrate")("trapezoid", KM, dx=Q(20.0, "ms"), unit="m s"),
-    *calls_of("scipy.ndimage")(
-        "map_coordinates", KMAT, [RATIO, POSITIVE], 1, cval=Q(20.0, "cm"), unit="m"
-    ),
-    *calls_of("scipy.cluster.vq")(
-        "vq", POINTS, Q([[1.0, 2.0], [3.0, 0.0]], "km"), unit=(None, "m")
-    ),
-    *calls_of("scipy.sparse.linalg")(
-        "cg gmres bicgstab",
-        Q([[4.0, 1.0], [1.0, 3.0]], "cm"),
-        Q([1.0, 2.0], "ms"),
-        unit=("s m^-1", None),
-    ),
+    *others("integrate.trapezoid", KM, MS, unit="m s"),
+    *others("integrate.trapezoid", KM, dx=Q(20.0, "ms"), unit="m s"),
+    *others("ndimage.map_coordinates", KMAT, [RATIO, POSITIVE], 1, cval=Q(20.0, "cm"), unit="m"),
+    *others("cluster.vq.vq", POINTS, CENTRES, unit=(None, "m")),
+    *calls_of("scipy.sparse.linalg")("cg gmres bicgstab", *SYSTEM, unit=("s m^-1", None)),
 ]

@@ -5,21 +5,21 @@ import numpy as np
 from ._call import Q, calls_of
 from ._numpy import CM, FILL, KM, KMAT, MASK, MAT, M, S
 
-c = calls_of("numpy")
+c, own = calls_of("numpy"), calls_of("numpy", numpy=False)
 
 INDEX, FAR = np.array([2, 0]), np.array([0, 7])
+TWO = Q([0.001, 0.002], "km")
 CUBE = Q(np.arange(8.0).reshape(2, 2, 2), "km")
 
 SHAPES = [
     # making arrays
-    *c("zeros_like empty_like", KM, unit="m"),
+    *c("zeros_like empty_like copy", KM, unit="m"),
     *c("ones_like", M, unit="m"),
     *c("full_like", M, Q(0.002, "km"), unit="m"),
-    *c("full", (2,), Q(0.002, "km"), unit="m", numpy=False),
-    *c("copy", KM, unit="m"),
-    *c("array asarray", KM, unit="m", numpy=False),
-    *c("array", [Q(1.0, "m"), Q(0.002, "km")], unit="m", numpy=False),
-    *c("arange", Q(0.0, "m"), Q(0.003, "km"), Q(50.0, "cm"), unit="m", numpy=False),
+    *own("full", (2,), Q(0.002, "km"), unit="m"),
+    *own("array asarray", KM, unit="m"),
+    *own("array", [Q(1.0, "m"), Q(0.002, "km")], unit="m"),
+    *own("arange", Q(0.0, "m"), Q(0.003, "km"), Q(50.0, "cm"), unit="m"),
     *c("linspace geomspace", Q(50.0, "cm"), Q(0.003, "km"), 4, unit="m"),
     *c("linspace", Q(50.0, "cm"), Q(3.0, "m"), 4, retstep=True, unit=("m", "m")),
     *c("logspace", Q(25.0, "cm m^-1"), 2.0, 3, unit="1"),
@@ -27,7 +27,7 @@ SHAPES = [
     *c("meshgrid", M, S, unit=["m", "s"]),
     # shape
     *c("reshape", KMAT, (4,), unit="m"),
-    *c("ravel squeeze transpose matrix_transpose fliplr flipud rot90", KMAT, unit="m"),
+    *c("ravel squeeze transpose matrix_transpose fliplr flipud rot90 tril triu", KMAT, unit="m"),
     *c("flip", KM, unit="m"),
     *c("resize", KM, (4,), unit="m"),
     *c("repeat tile roll", KM, 2, unit="m"),
@@ -50,7 +50,6 @@ SHAPES = [
     *c("unstack", KMAT, unit=("m", "m")),
     # zeros are filled in
     *c("diag diagflat", KM, unit="m"),
-    *c("tril triu", KMAT, unit="m"),
     *c("trim_zeros", Q([0.0, 1.0, 2.0, 0.0], "km"), unit="m"),
     *c("pad", M, 1, unit="m"),
     *c("pad", M, (1, 2), constant_values=(Q(20.0, "cm"), Q(0.001, "km")), unit="m"),
@@ -59,18 +58,16 @@ SHAPES = [
     *c("diagonal", KMAT, unit="m"),
     *c("take", KM, INDEX, unit="m"),
     *c("take_along_axis", KM, INDEX, 0, unit="m"),
-    *c("take", M, FAR, mode="fill", fill_value=FILL, unit="m", numpy=False),
-    *c("take_along_axis", M, FAR, 0, mode="fill", fill_value=FILL, unit="m", numpy=False),
-    *c("compress extract", MASK, M, size=3, fill_value=FILL, unit="m", numpy=False),
+    *own("take", M, FAR, mode="fill", fill_value=FILL, unit="m"),
+    *own("take_along_axis", M, FAR, 0, mode="fill", fill_value=FILL, unit="m"),
+    *own("compress extract", MASK, M, size=3, fill_value=FILL, unit="m"),
     *c("compress extract", MASK, KM, unit="m"),
     *c("delete", KM, 1, unit="m"),
     *c("insert", M, 1, Q(0.002, "km"), unit="m"),
-    *c("put", M, INDEX, Q([0.001, 0.002], "km"), inplace=False, unit="m", numpy=False),
-    *c(
-        "put_along_axis", M, INDEX, Q([0.001, 0.002], "km"), 0, inplace=False, unit="m", numpy=False
-    ),
-    *c("place", M, MASK, Q([0.001, 0.002], "km"), inplace=False, unit="m", numpy=False),
-    *c("fill_diagonal", MAT, Q(0.002, "km"), inplace=False, unit="m", numpy=False),
+    *own("put", M, INDEX, TWO, inplace=False, unit="m"),
+    *own("put_along_axis", M, INDEX, TWO, 0, inplace=False, unit="m"),
+    *own("place", M, MASK, TWO, inplace=False, unit="m"),
+    *own("fill_diagonal", MAT, Q(0.002, "km"), inplace=False, unit="m"),
     *c("where", MASK, M, KM, unit="m"),
     *c("where", MASK, M, 0, unit="m"),
     *c("select", [MASK, ~MASK], [M, KM], unit="m"),
@@ -81,6 +78,6 @@ SHAPES = [
     *c("apply_along_axis", lambda v: v * v, 0, KMAT, unit="m^2"),
     *c("apply_over_axes", lambda a, axis: a.sum(axis), KMAT, (0, 1), unit="m"),
     *c("piecewise", M, [MASK], [lambda v: v * v, Q(200.0, "cm^2")], unit="m^2"),
-    *c("iterable", KM, unit=None, numpy=False),
+    *own("iterable", KM, unit=None),
     *c("result_type", KM, unit=None, value=np.dtype("float64")),
 ]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import types
+from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
@@ -15,9 +16,8 @@ from hypothesis import given, settings
 from rich.console import Console
 
 import tanjax as tj
+from tanjax.__main__ import main
 from tanjax.testing import Case, Samples, cases_of, check_coverage, checks_of, strategies
-from tanjax.testing._commands import check_packages, main
-from tanjax.testing._variety import narrow_cases
 
 
 def package(name, **contents):
@@ -39,15 +39,15 @@ def bad_cases():
     yield Case(tj.trace, tj.Diagonal(jnp.full(2, 0.5)))
 
 
-def run(*names, pattern=""):
+def run(*arguments):
+    """The exit status and the text of a command."""
     out = io.StringIO()
-    status = check_packages(Console(file=out, width=160), list(names), pattern, False)
-    return status, out.getvalue()
+    return main(arguments, Console(file=out, width=200)), out.getvalue()
 
 
 def test_good_package_passes():
     package("pack_good", cases=good_cases)
-    status, text = run("pack_good")
+    status, text = run("check", "pack_good")
     assert status == 0
     assert "trace(Diagonal[2x2])" in text
     assert "0 failed" in text
@@ -57,12 +57,12 @@ def test_failures_are_told_and_counted():
     """A failing case, a package without cases and a pattern without match exit non-zero."""
     package("pack_bad", cases=bad_cases)
     package("pack_empty")
-    status, text = run("pack_bad", "pack_empty")
+    status, text = run("check", "pack_bad", "pack_empty")
     assert status == 1
     assert "all values are equal" in text
     assert "pack_empty has no cases" in text
-    assert run("pack_bad", pattern="nothing like this")[0] == 1
-    assert run("pack_that_is_not_there")[0] == 1
+    assert run("check", "pack_bad", "-k", "nothing like this")[0] == 1
+    assert run("check", "pack_that_is_not_there")[0] == 1
 
 
 def test_coverage_names_what_no_case_runs():
@@ -70,7 +70,7 @@ def test_coverage_names_what_no_case_runs():
         check_coverage("tanjax_rules", list(good_cases()))
 
 
-def test_shipped_rules_are_all_covered():
+def test_shipped_rules_and_types_are_all_covered():
     """Every implementation and rule of the shipped pack is run by some case."""
     cases = cases_of("tanjax_rules")
     assert len(cases) > 60
@@ -79,17 +79,14 @@ def test_shipped_rules_are_all_covered():
     assert int(result.notes[0].split()[0]) > 100
     assert result.scalars == 0  # nothing was compared
     assert result.warnings == []  # real, symmetric and small are not all there is
-
-
-def test_every_built_in_type_has_an_example():
-    names = {c.name.split("[")[0] for c in checks_of("tanjax")}
-    assert {"Diagonal", "Kronecker", "LowRankUpdate", "BlockDiagonal", "Hermitian"} <= names
+    types = {c.name.split("[")[0] for c in checks_of("tanjax")}
+    assert {"Diagonal", "Kronecker", "LowRankUpdate", "BlockDiagonal", "Hermitian"} <= types
 
 
 def test_what_all_cases_have_in_common():
     """Nothing of it is a fault, so it is a warning."""
     package("pack_good", cases=good_cases)
-    told = " ".join(narrow_cases(cases_of("pack_good")))
+    told = " ".join(check_coverage("pack_good", cases_of("pack_good")).warnings)
     assert "all cases are real" in told
     assert "all matrices of all cases are symmetric" in told
     assert "no case has three rows" in told
@@ -106,7 +103,8 @@ def test_rule_of_a_symmetric_type():
     def halves_rule(a):
         return halves.primal(a), lambda bar: tj.Diagonal(bar / 2)
 
-    told = narrow_cases([Case(halves, tj.Diagonal(Samples(0).normal(3)))])
+    cases = [Case(halves, tj.Diagonal(Samples(0).normal(3)))]
+    told = check_coverage("pack_good", cases).warnings
     assert [text.split(";")[0] for text in told] == ["halves_rule: all cases are real"]
 
 
@@ -143,30 +141,26 @@ def test_examples_of_a_type_are_found():
     check()
 
 
+@pytest.mark.slow
 def test_checks_in_processes():
     """The same checks, found again by package and place."""
-    out = io.StringIO()
-    status = check_packages(
-        Console(file=out, width=160), ["tanjax"], "identity[3", quiet=False, jobs=2
-    )
-    assert status == 0, out.getvalue()
-    assert "1 checks, 0 failed" in out.getvalue()
-
-
-def test_list_of_rules_of_a_package():
-    out = io.StringIO()
-    assert main(["rules", "tanjax_rules"], Console(file=out, width=200)) == 0
-    assert "matmul" in out.getvalue()
-    assert main(["rules", "json"], Console(file=io.StringIO())) == 1
+    status, text = run("check", "tanjax", "-k", "identity[3", "--jobs", "2")
+    assert status == 0, text
+    assert "1 checks, 0 failed" in text
 
 
 def test_list_of_rules():
-    out = io.StringIO()
-    assert main(["rules"], Console(file=out, width=200)) == 0
+    status, text = run("rules")
+    assert status == 0
     for part in ("matmul", "natural rule", "implementation, AD", "tanjax:linalg", "loaded"):
-        assert part in out.getvalue()
+        assert part in text
+    status, text = run("rules", "tanjax_rules")
+    assert status == 0
+    assert "matmul" in text
+    assert run("rules", "json")[0] == 1
 
 
+@pytest.mark.processes
 def test_kit_is_imported_on_request():
     """Programs that only run need neither hypothesis nor rich; the kit is one attribute away."""
     code = (
@@ -177,6 +171,8 @@ def test_kit_is_imported_on_request():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_plugin_collects_cases(tmp_path):
     """`--tanjax-check` makes one item of every case, and an empty package an error."""
     (tmp_path / "pack_items.py").write_text(
@@ -186,7 +182,8 @@ def test_plugin_collects_cases(tmp_path):
         "    yield Case(tj.trace, tj.Diagonal(Samples(0).normal(2) * 0 + 0.5))\n"
     )
     (tmp_path / "pack_nothing.py").write_text("")
-    plugin = [] if _installed() else ["-p", "tanjax.testing.pytest_plugin"]
+    installed = any(e.name == "tanjax" for e in metadata.entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "tanjax.testing.pytest_plugin"]
 
     def pytest_of(name):
         command = [sys.executable, "-m", "pytest", *plugin, "-q", f"--tanjax-check={name}"]
@@ -202,12 +199,6 @@ def test_plugin_collects_cases(tmp_path):
     missing = pytest_of("pack_that_is_not_there")
     assert "INTERNALERROR" not in missing.stdout + missing.stderr
     assert "No module named" in missing.stdout + missing.stderr
-
-
-def _installed():
-    from importlib import metadata
-
-    return any(e.name == "tanjax" for e in metadata.entry_points(group="pytest11"))
 
 
 @pytest.mark.parametrize("kind", [tj.Hermitian, tj.Triangular, tj.Kronecker, tj.LowRankUpdate])

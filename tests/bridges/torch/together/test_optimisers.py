@@ -1,6 +1,5 @@
 """Optimisers of torch on our tensors take plain torch's steps, and optax takes the same."""
 
-import contextlib
 import copy
 import io
 import warnings
@@ -8,15 +7,16 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn, optim
-from torch.utils.data import DataLoader, TensorDataset
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
+from torch_comparison import compilations
+
+pytestmark = pytest.mark.torch
 
 RNG = np.random.default_rng(0)
 X = torch.from_numpy(RNG.normal(size=(16, 4)))
@@ -84,15 +84,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
-@pytest.mark.parametrize("name", KINDS)
-def test_steps(name, foreach):
-    assert_same(lambda net: KINDS[name](net.parameters(), foreach=foreach))
+WAYS = [(name, {"foreach": way}) for name in KINDS for way in (False, True)]
+WAYS += [(name, {"fused": True}) for name in ("sgd", "adam", "adamw", "adagrad")]
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad"])
-def test_fused_steps(name):
-    assert_same(lambda net: KINDS[name](net.parameters(), fused=True))
+@pytest.mark.parametrize(("name", "options"), WAYS, ids=str)
+def test_steps_are_torchs(name, options):
+    assert_same(lambda net: KINDS[name](net.parameters(), **options))
 
 
 def assert_same_in_both(run, *lists):
@@ -107,7 +105,7 @@ def assert_same_in_both(run, *lists):
 
 
 @pytest.mark.parametrize("infinite", [0.0, 1.0])
-def test_fused_steps_as_a_scaler_asks_for_them(infinite):
+def test_fused_steps_take_the_scale_of_gradients(infinite):
     """Of scaled gradients, upwards, and none at all where a gradient was infinite."""
     decay = {"lr": 0.1, "weight_decay": 0.1, "maximize": True}
     adam = {**decay, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False}
@@ -124,7 +122,7 @@ def test_fused_steps_as_a_scaler_asks_for_them(infinite):
     assert_same_in_both(steps, *numbers, [torch.tensor(3.0)] * 2, scaler)
 
 
-def test_factors_of_a_step_are_those_of_each_parameter():
+def test_foreach_takes_a_factor_for_each_tensor():
     """As in Adam, where one parameter has taken more steps than another."""
 
     def steps(a, b, c):
@@ -135,7 +133,7 @@ def test_factors_of_a_step_are_those_of_each_parameter():
 
 
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
-def test_lbfgs(search):
+def test_steps_of_lbfgs_are_torchs(search):
     assert_same(lambda net: optim.LBFGS(net.parameters(), 0.5, 5, line_search_fn=search), steps=3)
 
 
@@ -145,49 +143,20 @@ def groups(net):
     )
 
 
-SCHEDULES = {
-    "step": lambda o: optim.lr_scheduler.StepLR(o, 2, 0.5),
-    "cosine": lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 6),
-    "one cycle": lambda o: optim.lr_scheduler.OneCycleLR(o, 0.2, total_steps=8),
-    "lambda": lambda o: optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)),
-}
+def one_cycle(optimiser):
+    scheduler = optim.lr_scheduler.OneCycleLR(optimiser, 0.2, total_steps=8)
+    return lambda step: scheduler.step()
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_schedule(name):
-    """Of two groups of parameters with rates of their own."""
-
-    def after(optimiser):
-        scheduler = SCHEDULES[name](optimiser)
-        return lambda step: scheduler.step()
-
-    assert_same(groups, after=after)
-
-
-def test_plateau():
+def plateau(optimiser):
     """A schedule that reads a loss of ours."""
+    scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=0, threshold=0.5)
+    return lambda step: scheduler.step(tjt.from_jax(jnp.asarray(1.0)))
 
-    def after(optimiser):
-        scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=0, threshold=0.5)
-        return lambda step: scheduler.step(tjt.from_jax(jnp.asarray(1.0)))
 
+@pytest.mark.parametrize("after", [one_cycle, plateau])
+def test_schedules_of_two_groups_are_torchs(after):
     assert_same(groups, after=after)
-
-
-@contextlib.contextmanager
-def compilations():
-    """The programs that JAX compiles meanwhile."""
-    found = []
-
-    def listen(name, *_, **__):
-        if name == "/jax/core/compile/backend_compile_duration":
-            found.append(name)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield found
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.mark.parametrize(
@@ -215,122 +184,34 @@ def test_a_step_compiles_nothing_anew(kind, options):
     assert len(found) == 1
 
 
-def losses_by_optax(params, f, x, y, steps=6):
-    """Of a model as a function; and its parameters after the last step."""
-    optimiser = optax.adam(0.02)
-    state, losses = optimiser.init(params), []
-
-    @jax.jit
-    def step(params, state):
-        loss, grads = jax.value_and_grad(lambda p: jnp.mean((f(p, x) - y) ** 2))(params)
-        with jax.numpy_dtype_promotion("standard"):  # optax counts in int32
-            updates, state = optimiser.update(grads, state)
-        return optax.apply_updates(params, updates), state, loss
-
-    for _ in range(steps):
-        params, state, loss = step(params, state)
-        losses.append(loss.item())
-    return losses, params
-
-
-def test_optax_on_the_same_model():
-    """As a function of its parameters, the model learns by optax what it learns by torch."""
-    (plain, x, y), ours = pair()
-    by_torch = train((plain, x, y), optim.Adam(plain.parameters(), 0.02))
-    before = numbers(ours[0])
-    params, f = tjt.as_jax(ours[0])
-    losses, params = losses_by_optax(params, f, tjt.to_jax(ours[1]), tjt.to_jax(ours[2]))
-    np.testing.assert_allclose(losses, by_torch, 1e-9)
-    for name, p in plain.named_parameters():
-        np.testing.assert_allclose(params[name], p.detach(), 1e-9, 1e-12)
-    for old, now in zip(before, numbers(ours[0]), strict=True):
-        np.testing.assert_array_equal(old, now)  # the module itself was left alone
-
-
-@pytest.mark.parametrize(
-    "weight",
-    [
-        lambda: tj.Kronecker(FACTOR, FACTOR),
-        lambda: tj.Diagonal(jnp.arange(1.0, 5.0)),
-        lambda: tj.Symmetric(jnp.eye(4) + 0.1),
-        lambda: tj.LowRankUpdate(tj.Diagonal(jnp.ones(4)), 0.1 + jnp.eye(4, 1)),
-    ],
-    ids=["Kronecker", "Diagonal", "Symmetric", "LowRankUpdate"],
-)
-def test_a_structured_layer_in_both_worlds(weight):
-    """By torch's Adam and by optax: the same losses, in stored numbers, and the same type."""
-    _, (net, x, y) = pair()
-    net = nn.Sequential(tjt.nn.StructuredLinear(weight()), net)
-    params, f = tjt.as_jax(copy.deepcopy(net))
-    by_torch = train((net, x, y), optim.Adam(net.parameters(), 0.02))
-    losses, params = losses_by_optax(params, f, tjt.to_jax(x), tjt.to_jax(y))
-    np.testing.assert_allclose(by_torch, losses, 1e-8)
-    assert by_torch[-1] < by_torch[0]
-    learnt = net[0].weight.payload
-    assert type(learnt) is type(params["0.weight"]) is type(weight())
-    for expected, got in zip(*map(jax.tree.leaves, (params["0.weight"], learnt)), strict=True):
-        np.testing.assert_allclose(got, expected, 1e-8, 1e-12)
-
-
-def revived(kind, net, optimiser):
-    """A model and its optimiser, copied or written and read."""
-    if kind == "deepcopy":
-        return copy.deepcopy((net, optimiser))
-    state = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
-    if kind == "file":
-        file = io.BytesIO()
-        torch.save(state, file)
-        file.seek(0)
-        state = torch.load(file, weights_only=True)
-    other = tjt.convert(model())
+def from_a_file(net, optimiser):
+    file = io.BytesIO()
+    torch.save({"net": net.state_dict(), "optimiser": optimiser.state_dict()}, file)
+    file.seek(0)
+    state, other = torch.load(file, weights_only=True), tjt.convert(model())
     with torch.no_grad():
         for p in other.parameters():
             p.zero_()
     new = KINDS["adam"](other.parameters())
     other.load_state_dict(state["net"])
-    new.load_state_dict(copy.deepcopy(state["optimiser"]))
+    new.load_state_dict(state["optimiser"])
     return other, new
 
 
-@pytest.mark.parametrize("kind", ["deepcopy", "state_dict", "file"])
-def test_training_resumed(kind):
-    """The rest of the losses is what it was without the break, and the first model stands still."""
+@pytest.mark.parametrize("revived", [from_a_file, lambda *both: copy.deepcopy(both)])
+def test_training_resumed_continues_the_losses(revived):
     _, (net, x, y) = pair()
     optimiser = KINDS["adam"](net.parameters())
     train((net, x, y), optimiser, 3)
-    other, new = revived(kind, net, optimiser)
+    other, new = revived(net, optimiser)
     before = numbers(other)
     rest = train((net, x, y), optimiser, 3)
     for old, now in zip(before, numbers(other), strict=True):
         np.testing.assert_array_equal(old, now)
-    assert all(
-        isinstance(p, tjt.Tensor) and isinstance(p, nn.Parameter) for p in other.parameters()
-    )
+    for p in other.parameters():
+        assert isinstance(p, tjt.Tensor)
+        assert isinstance(p, nn.Parameter)
     assert train((other, x, y), new, 3) == rest
-
-
-def test_plain_state_is_loaded():
-    """Parameters of plain torch, into a model of ours and back."""
-    plain, ours = pair()
-    train(ours, KINDS["sgd"](ours[0].parameters()), 2)
-    ours[0].load_state_dict({n: tjt.from_torch(t) for n, t in plain[0].state_dict().items()})
-    for expected, got in zip(numbers(plain[0]), numbers(ours[0]), strict=True):
-        np.testing.assert_array_equal(got, expected)
-    plain[0].load_state_dict({n: tjt.to_torch(t) for n, t in ours[0].state_dict().items()})
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_data_loader(shuffle):
-    """Batches of ours, in the order in which plain ones come."""
-    orders = []
-    for x, y in ((X, Y), (tjt.from_torch(X), tjt.from_torch(Y))):
-        generator = torch.Generator().manual_seed(0)
-        loader = DataLoader(TensorDataset(x, y), 5, shuffle, generator=generator)
-        batches = list(loader)
-        assert all(type(part) is type(x) for batch in batches for part in batch)
-        orders.append([part.numpy() for batch in batches for part in batch])
-    for expected, got in zip(*orders, strict=True):
-        np.testing.assert_array_equal(got, expected)
 
 
 def test_scaled_gradients_are_refused():

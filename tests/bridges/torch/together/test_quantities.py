@@ -1,6 +1,5 @@
 """Quantities in torch: no unit is lost, gradients are in [loss]/[x], and nonsense is refused."""
 
-import pickle
 import warnings
 
 import pytest
@@ -15,7 +14,9 @@ from torch.nn import functional as F
 import tanjax as tj
 import tanjax.numpy as tnp
 from tanjax.bridges import torch as tjt
-from torch_structured import TYPES, VECTOR, N, assert_agree, definite, differences_agree, normal
+from torch_comparison import TYPES, VECTOR, N, assert_agree, definite, normal
+
+pytestmark = pytest.mark.torch
 
 with warnings.catch_warnings():  # torch compiles scripts when forward mode is used first
     warnings.simplefilter("ignore")
@@ -28,7 +29,6 @@ PLAIN = tjt.from_jax(VECTOR)
 STIFFNESS = tj.quantity(3.0, "J/m2")
 SPRINGS = tj.Unitful(tj.Diagonal(jnp.abs(normal(N)) + 1), "N/m")
 DEFINITE = tj.Unitful(tj.Symmetric(definite(N), definite=True), "N/m")
-FORCE = tj.quantity(normal(N), "N")
 ZERO = tj.quantity(0.0, "m")
 
 
@@ -40,59 +40,43 @@ def number_of(x):
     return x.stored if isinstance(x, tj.Unitful) else x
 
 
+ONE_KM, DECAY = tj.quantity(1.0, "km"), tj.quantity(2.0, "m")
+OF = tjt.from_jax
 PROGRAMS = {
     "energy": (
-        lambda q: 0.5 * tjt.from_jax(STIFFNESS) * (q**2).sum(),
+        lambda q: 0.5 * OF(STIFFNESS) * (q**2).sum(),
         lambda q: 0.5 * STIFFNESS * tj.sum(q**2),
-        (LENGTH,),
     ),
-    "speed": (
-        lambda q, t: ((q / t) ** 2).mean(),
-        lambda q, t: tnp.mean((q / t) ** 2),
-        (LENGTH, TIME),
-    ),
-    "decay": (
-        lambda q: torch.exp(-q / tjt.from_jax(tj.quantity(2.0, "m"))).sum(),
-        lambda q: tnp.sum(tnp.exp(-q / tj.quantity(2.0, "m"))),
-        (LENGTH,),
-    ),
-    "kilometres": (
-        lambda q: (q + tjt.from_jax(tj.quantity(1.0, "km"))).sum(),
-        lambda q: tj.sum(q + tj.quantity(1.0, "km")),
-        (LENGTH,),
-    ),
+    "decay": (lambda q: torch.exp(-q / OF(DECAY)).sum(), lambda q: tnp.sum(tnp.exp(-q / DECAY))),
+    "kilometres": (lambda q: (q + OF(ONE_KM)).sum(), lambda q: tj.sum(q + ONE_KM)),
     "differences": (
         lambda q: (q[1:] - q[:-1]).pow(2).sum() * q[0],
         lambda q: tj.sum((q[1:] - q[:-1]) ** 2) * q[0],
-        (LENGTH,),
     ),
     "branches": (
-        lambda q: torch.where(q > tjt.from_jax(ZERO), q, -2 * q).sum() + q.abs().sum(),
+        lambda q: torch.where(q > OF(ZERO), q, -2 * q).sum() + q.abs().sum(),
         lambda q: tnp.where(q > ZERO, q, -2 * q).sum() + tj.sum(abs(q)),
-        (LENGTH,),
     ),
-    "loss": (F.mse_loss, lambda q, r: tnp.mean((q - r) ** 2), (LENGTH, OTHER)),
+    "speed": (lambda q, t: ((q / t) ** 2).mean(), lambda q, t: tnp.mean((q / t) ** 2), TIME),
+    "loss": (F.mse_loss, lambda q, r: tnp.mean((q - r) ** 2), OTHER),
     "lists": (
         lambda q, r: torch.cat([q, r]).pow(2).sum() + torch.stack([q, r]).norm() * q[0],
         lambda q, r: tj.sum(q**2) + tj.sum(r**2) + (tj.sum(q**2) + tj.sum(r**2)) ** 0.5 * q[0],
-        (LENGTH, OTHER),
+        OTHER,
     ),
-    "springs": (
-        lambda k, q: 0.5 * (q @ (k @ q)),
-        lambda k, q: 0.5 * tj.dot(q, k @ q),
-        (SPRINGS, LENGTH),
-    ),
+    "springs": (lambda q, k: 0.5 * (q @ (k @ q)), lambda q, k: 0.5 * tj.dot(q, k @ q), SPRINGS),
     "solve": (
-        lambda k, f: torch.linalg.solve(k, f).sum(),
-        lambda k, f: tj.sum(tj.solve(k, f)),
-        (DEFINITE, FORCE),
+        lambda q, k: torch.linalg.solve(k, q).sum(),
+        lambda q, k: tj.sum(tj.solve(k, q)),
+        DEFINITE,
     ),
 }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_and_units(name):
-    in_torch, in_jax, arrays = PROGRAMS[name]
+    in_torch, in_jax, *others = PROGRAMS[name]
+    arrays = [LENGTH, *others]
     tensors = [tjt.from_jax(a, requires_grad=True) for a in arrays]
     loss = in_torch(*tensors)
     loss.backward()
@@ -101,7 +85,6 @@ def test_gradients_and_units(name):
     for x, y in ((loss.detach().payload, value), *zip(got, expected, strict=True)):
         assert unit_of(x) == unit_of(y)
         assert_agree(number_of(x), number_of(y))
-    differences_agree(in_torch, arrays, got)
 
 
 def test_a_structured_parameter_with_a_unit():
@@ -200,13 +183,8 @@ def test_orders_and_transformations():
     assert unit_of(p.grad.payload) == tj.unit("1/m")
 
 
-def test_they_print_and_keep_their_unit():
-    assert "m" in repr(Q)
-    assert "requires_grad" in repr(tjt.from_jax(LENGTH, requires_grad=True))
-    again = pickle.loads(pickle.dumps(Q))
-    assert_agree(again.payload, LENGTH)
-    assert unit_of(again.payload) == tj.unit("m")
-    assert_agree(
-        Q.clone().add_(tjt.from_jax(tj.quantity(1.0, "km"))).payload.stored, LENGTH.stored + 1000
-    )
+def test_other_prefixes_are_added_in_place_and_ratios_are_numbers():
+    far = Q.clone().add_(OF(ONE_KM)).payload
+    assert unit_of(far) == tj.unit("m")
+    assert_agree(far.stored, LENGTH.stored + 1000)
     assert float(Q[0] / Q[0]) == 1.0

@@ -7,6 +7,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 PASSES = [tj.passes.share_factorizations, tj.passes.reassociate, tj.passes.promote]
 
 
@@ -26,12 +28,17 @@ def test_within(apply, given):
         def run(s, x):
             closed = rewritten(lambda x: occasion(s, x))
             steps = jax.lax.scan(lambda c, _: (c + jax.grad(closed)(x), None), x, None, length=2)
-            return closed(x), jax.vmap(closed)(jnp.stack([x, -x])), steps[0]
+            forward = jax.jvp(closed, (x,), (jnp.sin(x),))[1]
+            return closed(x), jax.vmap(closed)(jnp.stack([x, -x])), steps[0], forward
 
-        return jax.jit(run)(s, x)
+        return *jax.jit(run)(s, x), jax.jit(jax.hessian(rewritten(occasion), (0, 1)))(s, x)
 
-    for want, got in zip(everything(lambda f: f), everything(apply), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9)
+    want, got = (jax.tree.leaves(everything(f)) for f in (lambda f: f, apply))
+    for one, other in zip(want, got, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(tj.jit(occasion, passes=[apply])(s, x), want[0], rtol=1e-12)
+    new = apply.rewrite(tj.capture(occasion)(s, x))
+    assert apply.rewrite(new) is new
 
 
 def test_effects_stay_in_order(given, capsys):

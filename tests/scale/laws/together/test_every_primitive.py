@@ -26,6 +26,8 @@ import tanjax as tj
 from primitive_calls import CALLS, primitives_of_jax
 from tanjax.scale.laws._law import LAWS
 
+pytestmark = pytest.mark.core
+
 PLACES = (
     *(lax, lax.linalg, jnp, jnp.linalg, jnp.fft, jax.nn, jax.random, jax.scipy.special),
     *(jax.scipy.linalg, jax.scipy.stats, jax.scipy.signal, jax.scipy.stats.norm),
@@ -155,8 +157,10 @@ def in_float32(x):
     return x.astype({"f": "f4", "c": "c8", "i": "i4"}.get(x.dtype.kind, x.dtype))
 
 
+@pytest.mark.slow
 def test_every_primitive_has_a_law():
     found = set().union(primitives_of_jax(), *(names for *_, names in reached().values()))
+    assert len(primitives_of_jax()) > 150
     assert len(found) > 200
     assert found <= set(LAWS)
 
@@ -327,6 +331,7 @@ def batches():
     return [Batch(names[i : i + BATCH]) for i in range(0, len(names), BATCH)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["huge", "tiny", "mixed"])
 def test_every_primitive_is_right_or_warns(mode):
     silent = []

@@ -1,0 +1,54 @@
+"""Pages that are written by calling or asking the library say what it does today."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent
+sys.path.append(str(DOCS))
+from generated_parts import renewed, write_or_check  # noqa: E402
+
+pytestmark = pytest.mark.docs
+
+
+def run_python(*arguments, cwd):
+    """The output of Python, warnings of which are errors; it fails if Python fails."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONWARNINGS": "error"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(done.stdout[-3000:], pytrace=False)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_bad_input_is_what_operations_do(tmp_path):
+    """Every call raises an error of ours by the name of the operation, or gives what is said."""
+    assert "stale" not in run_python(DOCS / "generate_bad_input.py", "--check", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_support_table_is_what_the_command_prints(tmp_path):
+    printed = run_python("-m", "tanjax", "rules", "--markdown", cwd=tmp_path)
+    is_current = printed == (DOCS / "pages" / "support_table.md").read_text()
+    assert is_current, "the page is stale: run `python docs/generate_support_table.py`."
+
+
+def test_a_stale_page_is_reported(tmp_path):
+    page = tmp_path / "times.md"
+    page.write_text("# Times\n\n<!-- times -->\n\n3 s\n\n<!-- end of times -->\n")
+    write_or_check(page, renewed(page, {"times": "3 s\n"}), ["--check"])
+    text = renewed(page, {"times": "4 s\n"})
+    with pytest.raises(SystemExit, match=r"stale: run `python docs/generate_times\.py`"):
+        write_or_check(page, text, ["--check"])
+    write_or_check(page, text, [])
+    assert page.read_text() == text != renewed(page, {"times": "3 s\n"})
