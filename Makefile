@@ -7,9 +7,10 @@ PYTHON ?= python3
 JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
-CASES ?= --tanjax-check tanjax_rules --tanjax-check tanjax
-CORE ?= tests/library/test_layering.py tests/library/test_derivatives_of_loops.py tests/registry tests/transforms tests/scale tests/capture tests/mutation tests/arrays/test_maps.py tests/dispatch/lift tests/dispatch/together/test_conformance.py
 FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
+
+# The cases of all rules and the examples of all types are tests, too.
+CASES := --tanjax-check tanjax_rules --tanjax-check tanjax
 
 BIN := $(VENV)/bin
 
@@ -22,11 +23,12 @@ export MKL_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # What the tests compile is kept for the next run: much of their time is XLA's.
-test test-core test-fast test-torch check: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
-test test-core test-fast test-torch check: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
-test test-core test-fast test-torch check: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
+TESTS := test test-all test-core test-fast test-torch check plant
+$(TESTS): export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
+$(TESTS): export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
+$(TESTS): export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
-.PHONY: help demo demo-torch test test-core test-fast test-torch check lint docs bench clean
+.PHONY: help demo demo-torch $(TESTS) lint docs bench clean
 .SECONDARY:
 
 help:  ## list the targets
@@ -47,22 +49,28 @@ demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and 
 demo-torch: $(VENV)/.ready-demo $(VENV)/.ready-torch  ## digits by a Kronecker layer in PyTorch: torch.optim, optax, export, torch.compile
 	$(BIN)/python docs/examples/torch_digits.py
 
-test: $(VENV)/.ready-test  ## unit and property tests, cases of every rule, examples of every type, documentation, examples
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-core: $(VENV)/.ready-test  ## what changes with JAX: rules, transformations, plans, programs, Refs, lifted functions
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CORE)
+test: $(VENV)/.ready-test  ## what a newcomer runs: all but the slow, those of several processes, and PyTorch's
+	$(PYTEST) $(CASES) -m "not slow and not processes and not torch"
 
-test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -x -q $(FAST)
+test-all: $(VENV)/.ready-test  ## everything (PyTorch's tests where it is installed)
+	$(PYTEST) $(CASES)
+
+test-core: $(VENV)/.ready-test  ## what changes with JAX: rules and their cases, transformations, plans, programs, Refs
+	$(PYTEST) $(CASES) -m core
+
+test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, rules, plans in little
+	$(PYTEST) -x -q $(FAST)
+
+test-torch: $(VENV)/.ready-test $(VENV)/.ready-torch  ## PyTorch's, which it installs (Python 3.11: a CPU build)
+	$(PYTEST) -m torch
 
 check: $(VENV)/.ready-test  ## the cases of every rule by themselves
 	$(BIN)/python -m tanjax check tanjax_rules --quiet -j $(WORKERS)
 
-test-torch: $(VENV)/.ready-test $(VENV)/.ready-torch  ## the same for PyTorch, which it installs (Python 3.11: a CPU build)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/bridges/torch docs/test_api_torch.py \
-		'docs/test_docs.py::test_page[docs/pages/torch.md]' \
-		'docs/test_docs.py::test_example[torch_digits.py]' docs/test_docs.py::test_docstrings
+plant: $(VENV)/.ready-test  ## plant bugs in a copy of the tree, one at a time: which test catches each?
+	$(BIN)/python tests/support/plant.py
 
 lint: $(VENV)/.ready-test  ## style, formatting and types
 	$(BIN)/ruff check
