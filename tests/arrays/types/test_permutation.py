@@ -31,6 +31,14 @@ def test_products_keep_the_dtype():
     assert (p @ jnp.ones(2, jnp.float32)).dtype == jnp.float32
 
 
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.int64])
+def test_trace_and_parts_of_indices_of_any_dtype(dtype):
+    p = tj.Permutation(jnp.array([2, 1, 0], dtype))
+    assert tj.trace(p) == 1
+    np.testing.assert_array_equal(p.submatrix(slice(0, 2), slice(1, 3)), [[0, 1], [1, 0]])
+    assert tj.trace(tj.Permutation([])) == 0
+
+
 def test_indices_have_no_derivative():
     weights, b = jnp.array([1.0, 10.0, 100.0]), jnp.array([0.3, -1.2, 0.7])
     both = jax.grad(lambda p, b: weights @ tj.solve(p, b), (0, 1), allow_int=True)

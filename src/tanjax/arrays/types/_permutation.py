@@ -141,7 +141,8 @@ class Permutation(AbstractArray):
         return self.replace(indices=self.inverse_indices())
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
-        return (self.indices == jnp.arange(self.indices.shape[0])).astype(self.kind)
+        places = jnp.arange(self.indices.shape[0], dtype=self.indices.dtype)
+        return (self.indices == places).astype(self.kind)
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return (gather(self.indices, rows) == columns.astype(self.indices.dtype)).astype(self.kind)
@@ -151,7 +152,8 @@ class Permutation(AbstractArray):
 
     def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         chosen = self.indices[rows]
-        return (chosen[:, None] == jnp.arange(self.indices.shape[0])[columns]).astype(self.kind)
+        places = jnp.arange(self.indices.shape[0], dtype=chosen.dtype)[columns]
+        return (chosen[:, None] == places).astype(self.kind)
 
     def scaled(self, factor: Factor) -> Multiple:
         return NotImplemented
