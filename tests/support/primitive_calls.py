@@ -28,7 +28,7 @@ M = jnp.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 Z = lax.complex(X, Y)
 IMAGE = jnp.arange(1.0, 26).reshape(1, 1, 5, 5)
 FILTER = jnp.arange(1.0, 5).reshape(1, 1, 2, 2)
-AT, FAR = jnp.array([0, 2]), jnp.array([0, 9])
+AT, FAR = jnp.array([0, 2], jnp.int32), jnp.array([0, 9], jnp.int32)
 
 
 def window(function, start):
