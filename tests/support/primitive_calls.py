@@ -28,7 +28,8 @@ M = jnp.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 Z = lax.complex(X, Y)
 IMAGE = jnp.arange(1.0, 26).reshape(1, 1, 5, 5)
 FILTER = jnp.arange(1.0, 5).reshape(1, 1, 2, 2)
-AT, FAR = jnp.array([0, 2], jnp.int32), jnp.array([0, 9], jnp.int32)
+AT, FAR = jnp.array([0, 2]), jnp.array([0, 9], jnp.int32)
+ROWS = AT.astype(jnp.int32)
 
 
 def window(function, start):
@@ -81,9 +82,14 @@ CALLS = {
     ),
     "indices": (
         lambda x, y: (
-            *(lax.dynamic_slice(x, (1,), (2,)), lax.dynamic_update_slice(x, y[:1], (1,)), x[AT]),
-            *(x.at[AT].set(y[:2]), x.at[AT].add(y[:2]), x.at[AT].min(y[:2]), x.at[AT].max(y[:2])),
-            *(x.at[AT].multiply(y[:2]), x.at[AT].subtract(y[:2])),
+            *(lax.dynamic_slice(x, (1,), (2,)), lax.dynamic_update_slice(x, y[:1], (1,)), x[ROWS]),
+            *(
+                x.at[ROWS].set(y[:2]),
+                x.at[ROWS].add(y[:2]),
+                x.at[ROWS].min(y[:2]),
+                x.at[ROWS].max(y[:2]),
+            ),
+            *(x.at[ROWS].multiply(y[:2]), x.at[ROWS].subtract(y[:2])),
         ),
         *(X, Y),
     ),
