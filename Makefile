@@ -52,7 +52,7 @@ demo-torch: $(VENV)/.ready-demo $(VENV)/.ready-torch  ## digits by a Kronecker l
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test: $(VENV)/.ready-test  ## what a newcomer runs: all but the slow, those of several processes, and PyTorch's
+test: $(VENV)/.ready-test  ## the tests, without the slow ones, those of several processes, and PyTorch's
 	$(PYTEST) $(CASES) -m "not slow and not processes and not torch"
 
 test-all: $(VENV)/.ready-test  ## everything (PyTorch's tests where it is installed)

@@ -10,7 +10,7 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["bridges/torch"]
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What was not run is said where the results are read."""
+    """Say in the summary that PyTorch's tests were not run."""
     if collect_ignore:
         said = "torch is not installed: tests/bridges/torch were NOT run (`make test-torch` does)"
         terminalreporter.write_sep("=", said, yellow=True)

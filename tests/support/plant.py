@@ -286,7 +286,7 @@ disable_warnings = no-data-collected, module-not-measured
 
 
 def mirror(path):
-    """What the names of the tests of a module begin with, from the nearest to the farthest."""
+    """The beginnings of names of tests that mirror a module, nearest first."""
     parts = [part.strip("_") for part in path.with_suffix("").parts[2:]]
     root = "tests/rules" if path.parts[0] == "rules" else "tests"
     names = [f"{root}/{'/'.join(parts[:-1])}/test_{parts[-1]}".replace("//", "/")]
