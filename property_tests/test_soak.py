@@ -55,6 +55,13 @@ def test_reference_agrees_with_float64(seed):
                 assert not (band.wrong(got) & fits).any()
 
 
+def test_reference_of_a_scan_from_the_end_keeps_the_order_of_rows():
+    text = "jax.lax.scan(lambda c, x: (c + x, c * x), 1.0 * {0}[0], {0}, reverse=True)[1]"
+    program = squares(calls=[[2.0, 3.0, 5.0]], text=text)
+    (rows,) = Reference(program).bands(program.calls[0], 1)
+    assert rows.right([20.0, 21.0, 10.0]).all()
+
+
 def band(*runs):
     return Band(jnp.float32, np.array(runs, np.longdouble))
 
@@ -196,6 +203,20 @@ def test_lost_numbers_are_found(monkeypatch):
     assert (failure.promise, failure.looks) == ("lost", "inf")
 
 
+def test_a_warning_of_an_earlier_call_outside_of_jit_excuses_no_later_one(monkeypatch):
+    def fault(x):
+        if isinstance(x, jax.core.Tracer):  # the reference
+            return x
+        if x[0] == 2:
+            warnings.warn("not all is held", tj.ScaleWarning, stacklevel=2)
+        return jnp.where(x == 3, jnp.inf, x)
+
+    monkeypatch.setattr(jnp, "fault", fault, raising=False)
+    program = squares(calls=[[2.0], [3.0]], text="jnp.fault({0})")
+    failure = run(dataclasses.replace(program, eager=True))
+    assert (failure.call, failure.promise, failure.warned) == (1, "lost", False)
+
+
 def test_quantities_are_compared_with_bare_numbers(monkeypatch):
     step = Step("v0", "arithmetic", "{0} * {1}", ("q0", "q1"), "s")
     call = Call((np.array(1.5), np.array(2.0**90)), "given")
@@ -227,6 +248,13 @@ def test_failure_is_shrunk_and_its_script_runs(monkeypatch, capsys):
     exec(failure.program.script(expected(failure.program)), {})
     assert "want  [1.0]" in capsys.readouterr().out
     assert "promise broken: worse" in report(failure)
+
+
+def test_a_failure_between_other_calls_is_shrunk(monkeypatch):
+    monkeypatch.setattr(transforms, "jit", Planted(lambda i, y: jnp.where(y > 20, 2 * y, y)))
+    failure = shrink(run(squares(calls=[[1.0], [5.0], [1.0]])), 20)
+    assert failure.call == 0
+    assert len(failure.program.calls) == 1
 
 
 def test_command(tmp_path):

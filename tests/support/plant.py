@@ -11,9 +11,10 @@ place). A bug with the field `equivalent` is not run; the field says why no test
 
 The map comes from coverage.py, in every process that a test starts. JAX traces a program once, so a
 second test of the same program would seem to run nothing: JAX's caches are cleared before each test
-function. The tests of a bug are those that run its text: first those of the mirror of its module,
-then one parameter of each test function, fast tests first. The first failure ends the bug. A test
-that caught a bug must pass without one; otherwise it is left out and its bugs run again.
+function. The tests of a bug are those that run its text: first those of the mirror of its module
+and folder, then one parameter of each test function, fast tests first. The first failure ends the
+bug, or `SECONDS` of tests do. A test that caught a bug must pass without one; otherwise it is left
+out and its bugs run again.
 
 Sharp edges: the map describes the tree at the time of `--map`. For text that runs at import, all
 tests of the module count. PyTorch's tests take part if torch is installed.
@@ -312,7 +313,16 @@ class Map:
             contexts = {context for those in lines.values() for context in those}
         # A process has the name of the test that started it, and the part of it: `test (call)`.
         names = {re.sub(r" \((setup|call|teardown)\)$", "", context) for context in contexts}
-        tests = names & self.seconds.keys()
+        files = {test.partition("::")[0] for test in self.seconds}
+        if any("" in lines.get(n, ()) for n in numbers):  # tests are collected by it: their values
+            called = re.compile(rf"\b{re.escape(bug.function.rpartition(':')[2])}\b")
+            names |= {
+                f for f in files if (ROOT / f).is_file() and called.search((ROOT / f).read_text())
+            }
+        # A parameter finds the traces of an earlier one: all parameters of a test count.
+        names |= {name.partition("[")[0] for name in names if "::test_" in name}
+        parts = lambda test: {test, test.partition("[")[0], test.partition("::")[0]}
+        tests = {test for test in self.seconds if parts(test) & names}
         near = mirror(bug.path)
         by_function = collections.defaultdict(list)
         for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
@@ -320,7 +330,7 @@ class Map:
 
         def rank(position, test):
             place = next((i for i, name in enumerate(near) if test.startswith(name)), len(near))
-            return position, place, self.seconds[test]
+            return position if place > 1 else 0, place, self.seconds[test]
 
         ranked = [(rank(i, t), t) for those in by_function.values() for i, t in enumerate(those)]
         return [test for _, test in sorted(ranked)]
@@ -390,7 +400,7 @@ def main():
     """Read the command line; the exit status is 1 if a bug is not caught."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--map", action="store_true", help="make the map of the tests, no more")
-    parser.add_argument("--only", default="", metavar="TEXT", help="bugs with this in their line")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="in a bug's line")
     parser.add_argument("--against", type=Path, metavar="OLD", help=f"an old {CAUGHT.name}")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -401,7 +411,8 @@ def main():
     if options.map:
         return
     listed = bugs()
-    chosen = [bug for bug in listed if not bug.equivalent and options.only in str(bug)]
+    wanted = lambda bug: any(text in str(bug) for text in options.only)
+    chosen = [bug for bug in listed if not bug.equivalent and wanted(bug)]
     if importlib.util.find_spec("torch") is None:
         print("torch is not installed: the bugs of tanjax.bridges.torch are NOT planted")
         chosen = [bug for bug in chosen if not bug.function.startswith("tanjax.bridges.torch")]

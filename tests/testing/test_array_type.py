@@ -161,6 +161,16 @@ MUTANTS = {
     "unit diagonal leaks into the tangent": ("maps", unit_lower(1.0)),
     "declared isometric": ("facts", packed({"isometric": True})),
     "declared linear": ("facts", curved({"linear": True}, pullback_of_restructure=shown)),
+    "declared linear, and odd": (
+        "facts",
+        lambda: make(
+            "Cube",
+            ["t"],
+            [Samples(4).normal(3)],
+            {"to_dense": lambda self: self.t**3},
+            linear=True,
+        ),
+    ),
     "declared injective": ("facts", over_parametrised({"injective": True})),
     "declared Hermitian": ("facts", over_parametrised(is_hermitian=True)),
     "natural wears the class": ("natural", over_parametrised(pullback_of_restructure=worn)),
@@ -175,6 +185,16 @@ MUTANTS = {
     "widens single precision": (
         "dtype",
         packed(to_dense=lambda self: form(self.entries).astype("float64")),
+    ),
+    "widens single precision, complex": (
+        "dtype",
+        packed(complex=True, to_dense=lambda self: form(self.entries).astype("complex128")),
+    ),
+    "widens a tangent": (
+        "dtype",
+        packed(
+            pushforward_of_destructure=lambda self, t: form(t.entries).astype("float64"),
+        ),
     ),
 }
 
@@ -230,6 +250,8 @@ def test_stage_left_out():
     x = tj.Diagonal(Samples(0).normal(2))
     with pytest.raises(tj.CheckFailure, match="left out"):
         check_array_type(x, modes=("pytree",))
+    with pytest.raises(tj.CheckFailure, match="left out"):
+        check_array_type(x, skip=tj.testing.ARRAY_MODES)
     with pytest.raises(ValueError, match="unknown stage"):
         check_array_type(x, skip=("speed",))
     rest = tuple(m for m in tj.testing.ARRAY_MODES if m != "pytree")

@@ -1,0 +1,24 @@
+"""Derivatives by finite differences are those of JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax.testing import Samples, finite_difference_jvp, finite_difference_vjp
+
+
+def test_derivatives_of_a_complex_function_are_those_of_jax():
+    def f(z, x):
+        x = x.astype(z.dtype)
+        return {"y": (1 + 2j) * z**2 * x[0] + jnp.conj(z) * x[1]}
+
+    samples = Samples(0)
+    primals = samples.complex(3), samples.normal(2)
+    tangents = samples.complex(3), samples.normal(2)
+    cotangent = {"y": samples.complex(3)}
+    _, want = jax.jvp(f, primals, tangents)
+    got = finite_difference_jvp(f, primals, tangents)
+    np.testing.assert_allclose(got["y"], want["y"], rtol=1e-8)
+    want = jax.vjp(f, *primals)[1](cotangent)
+    for a, b in zip(finite_difference_vjp(f, primals, cotangent), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8)
