@@ -7,7 +7,6 @@ PYTHON ?= python3
 JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
-CORE ?= core
 FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
 # The cases of all rules and the examples of all types are tests, too.
@@ -59,7 +58,7 @@ test-all: $(VENV)/.ready-test  ## everything (PyTorch's tests where it is instal
 	$(PYTEST) $(CASES)
 
 test-core: $(VENV)/.ready-test  ## what changes with JAX: rules and their cases, transformations, plans, programs, Refs
-	$(PYTEST) $(CASES) -m "$(CORE)"
+	$(PYTEST) $(CASES) -m core
 
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, rules, plans in little
 	$(PYTEST) -x -q $(FAST)
