@@ -45,6 +45,16 @@ def unknown_loop(x, y):
     )
 
 
+def loop_of_rows(x, y):
+    grown = lambda a, n: jax.lax.fori_loop(0, n, lambda i, c: (c[0] * a, c[1] + c[0]), (a, y))
+    return jax.vmap(grown)(x, jnp.array([0, 3, 1]))
+
+
+def derivative_of_loop_of_rows(x, y):
+    until = lambda a: jax.lax.while_loop(lambda c: c < 40 * y[2], lambda c: c * a + a, a)
+    return jax.jvp(jax.vmap(until), (x,), (y,))
+
+
 def branches(x, y):
     first = jax.lax.cond(x[0] > 1, lambda a, b: a * b, lambda a, b: a + b, x, y)
     choices = [lambda a: a, lambda a: a * a, jnp.sqrt]
@@ -84,7 +94,7 @@ def on_devices(x, y):
 
 PROGRAMS = [
     *(loop, reversed_loop, unknown_loop, branches, remat, gradient_of_loop, hessian, custom_rules),
-    *(mapped, on_devices),
+    *(mapped, on_devices, loop_of_rows, derivative_of_loop_of_rows),
 ]
 
 
@@ -242,3 +252,19 @@ def test_hidden_numbers_are_handed_over_in_one_array():
     entry = lowered.compile().as_text().split("ENTRY")[1]
     assert len(re.findall(r"f32\[\d+\]\S* constant", entry)) == 1
     assert not re.findall(r"f32\[\]\S* constant", entry)
+
+
+def test_a_loop_of_rows_with_counts_and_keys_beyond_the_range_stops_each_row_by_itself():
+    def grown(x, key, n):
+        def step(i, carry):
+            y, key = carry
+            return y * 10.0, jax.random.fold_in(key, i)
+
+        y, key = jax.lax.fori_loop(0, n, step, (x, key))
+        return y / 1e30, jax.random.bits(key)
+
+    ones, counts = jnp.ones(3, jnp.float32), jnp.array([31, 41, 45])
+    keys = jax.random.split(jax.random.key(0), 3)
+    got, bits = tj.jit(jax.vmap(grown))(ones, keys, counts)
+    np.testing.assert_allclose(got, [1e1, 1e11, 1e15], rtol=1e-5)
+    assert (bits == jax.vmap(grown)(ones, keys, counts)[1]).all()

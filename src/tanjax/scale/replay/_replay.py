@@ -277,14 +277,25 @@ def _scan(node: Node, operands: Arrays, e: Exponents) -> Arrays:
 
 
 def _while(node: Node, operands: Arrays, e: Exponents) -> Arrays:
+    """Under `jax.vmap` the test may have a result per row; rows that are done keep their state."""
     test, body = node.graphs
     of_test, of_body, start, _ = _compat.Loop.of(node.params).cut(operands)
-    out = lax.while_loop(
-        lambda state: _run(test, [*of_test, *state], e)[0],
-        lambda state: tuple(_run(body, [*of_body, *state], e)),
-        tuple(start),
-    )
-    return list(out)
+    going = lambda state: _run(test, [*of_test, *state], e)[0]
+    step = lambda state: tuple(_run(body, [*of_body, *state], e))
+    if not test.outputs[0].value.aval.shape:
+        return list(lax.while_loop(going, step, tuple(start)))
+
+    def step_of_rows(state: Columns) -> Columns:
+        rows, pairs = going(state), zip(step(state), state, strict=True)
+        return tuple(_select_rows(rows, new, old) for new, old in pairs)
+
+    return list(lax.while_loop(lambda state: jnp.any(going(state)), step_of_rows, tuple(start)))
+
+
+def _select_rows(rows: Array, new: Array, old: Array) -> Array:
+    """The rows of `new` where a mask over the leading axes is true, those of `old` elsewhere."""
+    mask = lax.broadcast_in_dim(rows, new.shape, tuple(range(rows.ndim)))
+    return lax.select(mask, new, old)
 
 
 def _cond(node: Node, operands: Arrays, e: Exponents) -> Arrays:
