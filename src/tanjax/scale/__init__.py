@@ -24,6 +24,7 @@ from .graph._graph import (
     build as build,
 )
 from .laws._register import register_law as register_law
+from .magnitudes._loops import always_ends as always_ends
 from .numbers._interval_record import Record as Record, span as span
 from .numbers._wide import Wide as Wide
 from .replay._flags import differ as differ, flagged as flagged

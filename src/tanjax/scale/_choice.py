@@ -84,7 +84,9 @@ def assigned(
     tries = _Tries(graph, reference, free_outputs, plain, time_limit)
     judged, solution, exponents = tries.best(_problem.DEMANDS)
     missing = misfits(graph, m, free_outputs)
-    is_worse = judged.worse or (judged.lost and judged.lost >= plain.lost + missing)
+    is_worse = (
+        judged.endless or judged.worse or (judged.lost and judged.lost >= plain.lost + missing)
+    )
     if is_worse:
         said.append("no exponents hold these numbers together: plain floating point is kept.")
         judged = plain
@@ -104,7 +106,8 @@ def assigned(
     m = with_rounding(graph, reference)
     hidden = guarded(graph, m, exponents)
     exponents = exponents._replace(guarded=exponents.guarded | hidden)
-    doubts = doubts_of(reference, judged, free_outputs) if judged.lost else ()
+    can_ask = judged.lost and not plain.endless  # plain JAX would not answer
+    doubts = doubts_of(reference, judged, free_outputs) if can_ask else ()
     method = "guarded" if _is_zero(exponents) else solution.method
     return Chosen(exponents, solution.conversions, method, solution.gap, doubts)
 
@@ -138,7 +141,7 @@ class _Tries(NamedTuple):
             judged, exponents = self.defined(_problem.exponents_of(graph, solution))
             if found is None or judged.badness < found[0].badness:
                 found = judged, solution, exponents
-            if judged.badness == (0, 0):
+            if judged.is_right:
                 break
         assert found is not None
         return found
@@ -157,7 +160,7 @@ class _Tries(NamedTuple):
         judged = best[0]
         for _ in range(ROUNDS):
             new, parts = judged.undefined - exponents.saturated, judged.parts
-            if best[0].badness == (0, 0) or not (new or parts):
+            if best[0].is_right or not (new or parts):
                 break
             if parts:  # those that are guarded have none
                 exponents = exponents._replace(guarded=exponents.guarded | parts)

@@ -5,9 +5,10 @@ and compared with a run in a wide range. Two things count: entries that are wron
 those that plain JAX has right.
 
     plain = Judged.of(graph, reference, free)
-    Judged.of(graph, reference, free, exponents, plain).badness  # (0, 0): nothing is lost
+    Judged.of(graph, reference, free, exponents, plain).is_right  # nothing is lost
 
-Sharp edge: without a complete reference nothing is known, and any exponents count as good.
+Sharp edge: without a complete reference nothing is known, and any exponents count as good that hold
+what the tests of loops read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tanjax._typing import DType
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
 from .laws._law import LAWS
 from .magnitudes._evaluate import (
+    ENDLESS,
     OVER_BUDGET,
     PARTS,
     UNDEFINED,
@@ -34,6 +36,7 @@ from .magnitudes._evaluate import (
     simulate,
 )
 from .magnitudes._losses import Mask, lost_errors, together
+from .magnitudes._nested import tested_by
 from .numbers import _range
 from .numbers._stored import clamp_to
 from .numbers._wide import Numbers, Wide, as_float, scaled
@@ -54,7 +57,8 @@ class Judged(NamedTuple):
     **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
     than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
     `excused`: the same, less what no exponent of its dtype holds; `undefined`: the equations where
-    the range has made a nan of 0 · inf; `parts`: products of many, some of whose parts left it.
+    the range has made a nan of 0 · inf; `parts`: products of many, some of whose parts left it;
+    `endless`: whether a loop does not end, which no result excuses.
     """
 
     lost: int
@@ -63,10 +67,16 @@ class Judged(NamedTuple):
     excused: Errors
     undefined: frozenset[int] = frozenset()
     parts: frozenset[int] = frozenset()
+    endless: bool = False
 
     @property
-    def badness(self) -> tuple[int, int]:
-        return self.worse, self.lost
+    def badness(self) -> tuple[bool, int, int]:
+        return self.endless, self.worse, self.lost
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing is lost."""
+        return not any(self.badness)
 
     @classmethod
     def of(
@@ -80,7 +90,8 @@ class Judged(NamedTuple):
         """Run the program at exponents, and compare it with the run at none, `plain`."""
         none: Errors = [None] * len(graph.outputs)
         if not reference.complete:
-            return cls(int(plain is None), 0, none, none)
+            endless = exponents is not None and _may_not_end(graph, reference.magnitudes, exponents)
+            return cls(int(plain is None), 0, none, none, endless=endless)
         simulated = simulate(graph, reference, exponents)
         runs = [simulated]
         if exponents is not None and _leans(simulated):
@@ -95,11 +106,21 @@ class Judged(NamedTuple):
         if not lost and exponents is not None and not reference.estimated:
             lost = strained(graph, reference, exponents)
         at, parts = (_nodes(simulated, kind) for kind in (UNDEFINED, PARTS))
-        return cls(lost, worse, errors, excused, at, parts)
+        endless = any(_nodes(run, ENDLESS) for run in runs)
+        return cls(lost, worse, errors, excused, at, parts, endless)
 
 
 def _nodes(simulated: Evaluation, kind: str) -> frozenset[int]:
     return frozenset(e.node.index for e in simulated.events if e.kind == kind and e.node)
+
+
+def _may_not_end(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
+    """Whether a number that the test of a loop reads may leave the range at its exponent."""
+    loops = [node for node in graph.walk() if node.primitive == "while"]
+    carries = [(node.graphs[1].inputs[-len(node.outputs) :], tested_by(node)) for node in loops]
+    read = [values[i] for values, places in carries for i in places if values[i].is_floating]
+    ends = [(exponents.of(v), _range.exponents(v, m), _range.holds_together(v, m)) for v in read]
+    return any(at and not (holds and low <= at <= high) for at, (low, high), holds in ends)
 
 
 def _count_worse(was: Sequence[Numbers | None], now: Sequence[Numbers | None]) -> int:
@@ -222,7 +243,7 @@ def strained(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> 
         rounded(graph, reference),
         simulate(graph, reference, exponents, precision=True),
     )
-    count = 0
+    count = int(bool(_nodes(stored, ENDLESS)))
     runs = zip(reference.outputs, coarse.outputs, stored.outputs, strict=True)
     for use, (exact, x, y) in zip(graph.outputs, runs, strict=True):
         if exact is not None and x is not None and y is not None and x.array.dtype.kind in "fc":

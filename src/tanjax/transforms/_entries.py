@@ -27,6 +27,7 @@ from tanjax._typing import AnyArray, Function
 from tanjax.scale import (
     Plan,
     ScaleGraph,
+    always_ends,
     build,
     identity_plan,
     look_cost,
@@ -103,13 +104,15 @@ class Entry:
     **Fields:** `plan`, `program`; `grade`: `"seen"`, `"proved"` or `"guessed"`, of the last call
     that it took; `looks`: how often its numbers were looked at; `watch`: the windows of that call;
     `flagged`: the program with a flag that tells whether its numbers have left their range;
-    `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
+    `always_ends`: no number decides how long a loop runs; `unseen`: how many calls ago arguments
+    that are results were looked at (`_returned.py`).
     """
 
     def __init__(self, plan: Plan, program: Function) -> None:
         self.plan, self.program = plan, program
         self.grade = "guessed" if plan.is_estimate else "seen"
         self.unseen, self.looks, self.is_dear = 0, 1, look_cost(plan.graph) > DEAR
+        self.always_ends = always_ends(plan.graph)
         self.proved: list[Watch] = []
         self.overflows = False
         self.flagged: Function | None = None
@@ -145,6 +148,11 @@ class Entry:
         peaks = peaks_of(hull) if peaks is None else peaks
         watch = Watch(asking_peaks(self.plan, windows, peaks, looks), leaves)
         return Trusted(watch, self.others(leaves), hull, peaks, zeros, looks, infinite)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the program ends for any numbers for which JAX's own program does."""
+        return self.plan.identity or self.always_ends
 
     def strangers(self, leaves: Leaves) -> Watch | None:
         """The watch on those arguments that have to be looked at, if any windows are known."""

@@ -251,6 +251,7 @@ class Making:
         another compilation.
         """
         plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
+        can &= entry.may_begin
         is_trusted = plan.is_estimate or (entry.trusted and entry.is_dear)
         if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
             return

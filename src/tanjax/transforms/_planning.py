@@ -152,11 +152,12 @@ class PlannedFunction:
     def _again(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
         """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
         entry, strangers, begun, out = case.entries[0], None, None, None
+        begins = case.is_pure and entry.may_begin
         if (flagged := entry.flagged) is not None:
             raised, out = self._flagged(case, entry, args, kwargs)
             if raised:
                 return _NOTHING
-        elif case.is_pure:
+        elif begins:
             # Started before its arguments are looked at, which waits for them: 40 us less in a
             # loop. Safe because a result that does not count is dropped without a trace.
             strangers = entry.strangers(leaves)
@@ -172,7 +173,7 @@ class PlannedFunction:
         if self._strangers <= _STRANGERS or self._strangers % _STRANGERS == 0:
             self._remember(case, entry, args, kwargs, leaves)
         self._say_again(entry)
-        return out if case.is_pure else entry.program(*args, **kwargs)
+        return out if begins else entry.program(*args, **kwargs)
 
     def _flagged(
         self, case: Case, entry: Entry, args: Args, kwargs: Kwargs

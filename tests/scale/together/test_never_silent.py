@@ -13,6 +13,7 @@ import pytest
 import tanjax as tj
 from tanjax.scale import _plan, graph
 from tanjax.scale._judged import Doubt
+from tanjax.units import m
 
 pytestmark = pytest.mark.core
 
@@ -518,3 +519,54 @@ def test_plain_jax_misses_nothing_that_it_could_not_hold():
     assert plan.output_exponents != [0]
     assert plan.misses(infinite, exact) is True
     assert plan.misses(infinite, exact, plain=True) is False
+
+
+def doublings(x):
+    return jax.lax.while_loop(lambda c: c[0] < 1e12, lambda c: (c[0] * 2.0, c[1] + 1), (x, 0))[1]
+
+
+LOOPS_BEYOND = {
+    "float32": (lambda c: until(c, 1e60) / 1e30, jnp.float32(1e-30), np.inf),
+    "a count in float16": (doublings, jnp.float16(1.0), 16),
+    "a quantity in float16": (
+        lambda q: tj.while_loop(lambda c: c < 1e30 * m, lambda c: c * 10.0, q),
+        (1.0 * m).astype(jnp.float16),
+        np.inf,
+    ),
+    "beside results that exponents hold": (
+        lambda x: (doublings(x), *(x * (1e6 * k) / 1e5 for k in (1, 2, 3))),
+        jnp.float16(1.0),
+        16,
+    ),
+}
+
+
+def until(x, end):
+    return jax.lax.while_loop(lambda c: c < end, lambda c: c * 10.0, x)
+
+
+@pytest.mark.parametrize("name", LOOPS_BEYOND)
+def test_a_loop_whose_state_no_exponent_holds_ends_as_in_plain_jax_and_warns(name):
+    f, x, want = LOOPS_BEYOND[name]
+    with pytest.warns(tj.ScaleWarning, match="are wrong"):
+        got = tj.jit(f)(x)
+    assert np.asarray(jax.tree.leaves(got)[0]) == want
+
+
+def test_a_loop_held_by_exponents_ends_for_later_numbers_that_vanish_at_them():
+    f = tj.jit(lambda x: until(x, 1e45) / 1e30)
+    for start in (1e20, 2e20, 1e-20, 1e-30, 1e20, 1e-30):
+        got = float(f(jnp.float32(start)))
+        assert 0.99e15 < got < 1.01e16
+
+
+def test_plain_jax_is_not_asked_where_its_loop_never_ends():
+    """Some entries are lost at any exponents, for which plain JAX is asked elsewhere."""
+
+    def f(x, y):
+        grown = jax.lax.while_loop(lambda c: c < 1e-37, lambda c: c * 0.5 + c, x * 1e-3)
+        return grown * 1e30, y * y / y
+
+    with pytest.warns(tj.ScaleWarning, match="are wrong"):
+        grown, _ = tj.jit(f)(jnp.float32(1e-37), jnp.array([1e-36, 1e36], jnp.float32))
+    assert 1e-7 <= float(grown) < 2e-7

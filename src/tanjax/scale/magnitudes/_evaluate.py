@@ -33,10 +33,21 @@ from ..numbers._measure import measure
 from ..numbers._range import PRODUCTS, SUMS, is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, normalised, wide
-from ._evaluation import OVER_BUDGET, PARTS, UNDEFINED, Evaluation, Event, Given, Place, Skipped
+from ._evaluation import (
+    ENDLESS,
+    OVER_BUDGET,
+    PARTS,
+    UNDEFINED,
+    Evaluation,
+    Event,
+    Given,
+    Place,
+    Skipped,
+)
 from ._nested import runner_of
 
 __all__ = [
+    "ENDLESS",
     "OVER_BUDGET",
     "PARTS",
     "UNDEFINED",
@@ -95,6 +106,7 @@ def simulate(
         return reference.again[mode]
     base = reference.again.get("precision") if precision else reference
     run = Run(graph, reference.budget, mode, reference.magnitudes, exponents, base)
+    run.must_end = not (base or reference).estimated
     found = _run(graph, reference.arguments, run)
     if exponents is None:  # plain JAX, which is asked for twice
         reference.again[mode] = found
@@ -151,6 +163,7 @@ class Run:
         self.mode, self.exponents = mode, exponents
         self.magnitudes = list(magnitudes or [None] * len(graph.values))
         self.estimated, self.refused, self.depth = False, False, 0
+        self.must_end = False  # whether every loop ends in a wide range, within the same budget
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.store = {
@@ -272,6 +285,10 @@ class Run:
         self.work -= size / 2
         known = None if self.base is None else self.base[value.index]
         return self.store(value, wide(x)) if known is None else self.again(value, known)
+
+    def never_ends(self, node: Node) -> None:
+        """Note a loop whose test does not become false, because of the range."""
+        self.count(node.outputs[0], ENDLESS, node, 1)
 
     # -- nodes ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
 from ..numbers._wide import Wide
 
 OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
+ENDLESS = "endless"  # a loop that ends in a wide range, and not in that of its dtypes
 
 # What an input is given as: an array, a number, a `Wide`, or None if nobody knows it.
 Given: TypeAlias = AnyArray
@@ -22,7 +23,7 @@ class Event(NamedTuple):
     """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
 
     place: Place
-    kind: str  # "overflow", "underflow", "undefined": 0 · inf, or "parts" of a product
+    kind: str  # "overflow", "underflow", "undefined" (0 · inf), "parts" of a product, "endless"
     entries: int
     node: Node | None
 

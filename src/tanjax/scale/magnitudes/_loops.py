@@ -71,6 +71,9 @@ def run_loop(
                 planned = _planned(share, runs, work, runs - run.runs, work - run.work, length)
             if planned and i in (planned // 4, planned // 2):
                 early.append(_snapshot(run.magnitudes, node.graphs, carry))
+            if i == planned and length is None and run.must_end:
+                run.never_ends(node)
+                return None
             if i == planned:
                 end = length if length is not None else _FURTHER * i
                 run.estimated = True
@@ -89,6 +92,11 @@ def run_loop(
 def ends_soon(graph: ScaleGraph) -> bool:
     """Whether all loops of a program are known to end after a few thousand equations."""
     return _equations(graph) <= _SOON
+
+
+def always_ends(graph: ScaleGraph) -> bool:
+    """Whether no number decides how often a loop of a program runs."""
+    return math.isfinite(_equations(graph))
 
 
 def _equations(graph: ScaleGraph) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from tanjax import _compat
 from tanjax._jaxpr_types import Aval
 
-from ..graph._graph import CALLS, Node, callee_uses
+from ..graph._graph import CALLS, Node, ScaleGraph, callee_uses
 from ..numbers._spread import choose, is_spread, parts_of
 from ..numbers._wide import Apart, Wide, align, wide
 from . import _loops
@@ -91,7 +91,7 @@ def _stack(column: Sequence[Any], aval: Aval) -> Wide | None:
 def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
     tested, fixed, carry, _ = _compat.Loop.of(node.params).cut(xs)
     test, body = node.graphs
-    stopped = False
+    stopped, simulated = False, run.mode not in ("reference", "precision")
 
     def step(carry: Numbers, i: int) -> Numbers | None:
         nonlocal stopped
@@ -104,10 +104,40 @@ def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
         out = run.body(body, [*fixed, *carry])
         if more.array.ndim and not np.all(more.array):  # batched: those that are done stand still
             out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
+        # On steps 1, 2, 4, 8, …, since a state that stands still once does so for ever.
+        if simulated and not i & (i - 1) and all(_equal(carry[j], out[j]) for j in tested_by(node)):
+            run.never_ends(node)
+            return None
         return out
 
     done = _loops.run_loop(run, node, carry, step, None, lambda: stopped)
     return [None] * len(node.outputs) if done is None else done
+
+
+def tested_by(node: Node) -> set[int]:
+    """The places in the carry of a `while` loop on which its test depends, now or later."""
+    test, body = node.graphs
+    loop = _compat.Loop.of(node.params)
+    new, found = _read(test, loop.tested, {0}), set[int]()
+    while not new <= found:
+        found |= new
+        new = _read(body, loop.fixed, found)
+    return found
+
+
+def _read(graph: ScaleGraph, kept: int, results: set[int]) -> set[int]:
+    """The places among the arguments after the first `kept` that some results depend on."""
+    needed = {graph.outputs[i].value for i in results}
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(use.value for use in node.uses)
+    return {i for i, value in enumerate(graph.inputs[kept:]) if value in needed}
+
+
+def _equal(a: Wide | None, b: Wide | None) -> bool:
+    if a is None or b is None:
+        return False
+    return np.array_equal(a.array, b.array) and np.array_equal(a.exponent, b.exponent)
 
 
 def _linear_solve(run: Run, node: Node, xs: Numbers) -> Numbers:
