@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.ode import odeint
 
 import tanjax as tj
 
@@ -102,3 +103,20 @@ def test_threads_with_other_magnitudes_do_not_disturb_each_other():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_polynomials_with_columns_of_coefficients_are_planned():
+    f = tj.jit(lambda p, x: jnp.polyval(p, x) / 1e30)
+    p = jnp.array([[1.0, 2.0], [0.0, 1e10], [3.0, 4.0]], jnp.float32)
+    np.testing.assert_allclose(f(p, jnp.float32(1e25)), [1e20, 2e20], rtol=1e-5)
+    rows = jnp.array([1e25, 2e25, 1e24], jnp.float32)
+    got = f(p[:, :, None], rows)
+    np.testing.assert_allclose(got, [[1e20, 4e20, 1e18], [2e20, 8e20, 2e18]], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("float32")
+def test_an_adaptive_solver_whose_error_estimate_overflows_gives_the_decay():
+    times = jnp.array([0.0, 1e-12, 3e-12])
+    decay = lambda y, k: odeint(lambda y, t: -k * y, y, times)
+    got = tj.jit(decay)(jnp.float32(1e20), jnp.float32(1e12))
+    np.testing.assert_allclose(got, 1e20 * np.exp([-0.0, -1.0, -3.0]), rtol=1e-5)

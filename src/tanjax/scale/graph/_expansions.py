@@ -22,9 +22,9 @@ from tanjax._typing import Factor, Function
 
 
 def _polynomial(x: Array, *coefficients: Array, **_: object) -> Array:
-    """Horner's scheme; the constant coefficient is the first."""
+    """Horner's scheme; the constant coefficient is the first, and any operand may be broadcast."""
     total, *rest = coefficients[::-1]
-    total = jnp.broadcast_to(total, jnp.shape(x))
+    total = jnp.broadcast_to(total, jnp.broadcast_shapes(*map(jnp.shape, (x, *coefficients))))
     for coefficient in rest:
         total = total * x + coefficient
     return total
