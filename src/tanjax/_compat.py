@@ -114,6 +114,12 @@ def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
     return list(out) if primitive.multiple_results else [out]
 
 
+def to_weak_type(x: Array) -> Array:
+    """The same numbers with JAX's weak type, which arithmetic with Python numbers has."""
+    options = {"new_dtype": x.dtype, "weak_type": True, "sharding": None}
+    return lax.convert_element_type_p.bind(x, **options)  # type: ignore[no-any-return]
+
+
 @functools.cache
 def _linear_primitive() -> Primitive:
     """Make the primitive with its derivative, transpose, batching and lowering rules.

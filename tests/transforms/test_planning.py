@@ -461,6 +461,16 @@ def test_exceptions_of_the_function_come_through():
         tj.jit(square_over)(1, 2, 3)
 
 
+@BOTH
+def test_results_keep_the_weak_types_of_plain_jax(size):
+    """A float16 times a result is a float16 with `jax.jit` if the result is weakly typed."""
+    f = lambda x, n: (square_over(x), 3.0, n, n * 2.0, jnp.where(x > 0, n, 2.0), square_over(n))
+    for n in (3, 3.0, size):
+        got, want = tj.jit(f)(array(size), n), jax.jit(f)(array(size), n)
+        assert [x.weak_type for x in got] == [x.weak_type for x in want]
+        assert [x.dtype for x in got] == [x.dtype for x in want]
+
+
 def test_results_that_are_arguments_or_constants():
     x = array(LARGE)
     a, b, c, d, e = tj.jit(lambda x: (x, None, 3, square_over(x), jnp.zeros(2)))(x)

@@ -22,6 +22,7 @@ import numpy as np
 from jax.stages import Traced
 from jaxtyping import PyTree
 
+from tanjax import _compat
 from tanjax._errors import message
 from tanjax._jaxpr_types import ClosedJaxpr
 from tanjax._typing import AnyArray, Function
@@ -230,7 +231,14 @@ class Making:
     def _finish(self, plan: Plan, case: Case) -> Function:
         """From the results of a replay to those of the function."""
         exponents, out = plan.output_exponents, jax.tree.structure(case.out)
-        return lambda results: relabelled(jax.tree.unflatten(out, results), exponents)
+        weak = [getattr(aval, "weak_type", False) for aval in case.closed.out_avals]
+
+        def finish(results: Leaves) -> PyTree:
+            pairs = zip(results, weak, strict=True)
+            typed = [_compat.to_weak_type(x) if w else x for x, w in pairs]
+            return relabelled(jax.tree.unflatten(out, typed), exponents)
+
+        return finish
 
     def ask_plain(self, found: Found, args: Args, kwargs: Kwargs) -> Found:
         """Plain JAX instead of a plan that loses entries which plain JAX has right."""
