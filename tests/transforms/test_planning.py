@@ -5,6 +5,7 @@ of a call is shown on a program that is the user's own (near 1) and on one that 
 """
 
 import functools
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import tanjax as tj
+from tanjax.transforms import _making, _planning
 from tanjax.transforms._planning import PlannedFunction
 
 pytestmark = pytest.mark.core
@@ -332,6 +334,43 @@ def test_the_arrays_of_the_last_call_are_not_looked_at(monkeypatch):
             assert looked
 
 
+@BOTH
+@pytest.mark.filterwarnings("ignore:.*random_bits.*could not be looked at:tanjax.ScaleWarning")
+def test_settings_of_jax_decide_about_the_program_as_in_a_fresh_function(size):
+    def body(x):
+        return square_over(x), jnp.linspace(0.0, 1.0, 3), x * jax.random.uniform(key, (3,), x.dtype)
+
+    key, x = jax.random.key(1), array(size, ())
+    f = tj.jit(body)
+    partitionable = jax.config.jax_threefry_partitionable
+    with jax.enable_x64(False):
+        f(x)
+        for settings in (
+            jax.enable_x64(True),
+            jax.enable_x64(False),
+            jax.threefry_partitionable(not partitionable),
+            jax.threefry_partitionable(partitionable),
+        ):
+            with settings:
+                want = tj.jit(lambda x: body(x))(x)
+                for y in (x, x + 0):
+                    jax.tree.map(assert_same, f(y), want)
+
+
+def test_settings_of_jax_are_those_of_the_call_when_lowered_and_when_dtypes_are_promoted():
+    f = tj.jit(lambda a, b: a @ b * 1e30 / 1e30)
+    a = array(1e15, (4, 4))
+    f(a, a)
+    assert "HIGHEST" not in f.lower(a, a).as_text()
+    with jax.default_matmul_precision("highest"):
+        assert "HIGHEST" in f.lower(a, a).as_text()
+    g, x, half = tj.jit(lambda a, b: square_over(a) + b), array(LARGE), jnp.float16(1.0)
+    with jax.numpy_dtype_promotion("standard"):
+        assert_same(g(x, half), x)
+    with jax.numpy_dtype_promotion("strict"), pytest.raises(ValueError, match="promotion"):
+        g(x, half)
+
+
 def test_an_array_that_is_gone_is_not_mistaken_for_its_successor():
     f = tj.jit(square_over)
     for k in range(6):
@@ -469,6 +508,31 @@ def test_results_keep_the_weak_types_of_plain_jax(size):
         got, want = tj.jit(f)(array(size), n), jax.jit(f)(array(size), n)
         assert [x.weak_type for x in got] == [x.weak_type for x in want]
         assert [x.dtype for x in got] == [x.dtype for x in want]
+
+
+def test_a_failure_is_forgotten_at_the_next_call():
+    f = tj.jit(square_over)
+    gone = array(LARGE)
+    gone.delete()
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="deleted"):
+            f(gone)
+    assert_same(f(array(LARGE)), array(LARGE))
+
+
+def test_a_failure_of_the_planner_is_warned_of_and_tried_again():
+    traces = []
+
+    @tj.jit
+    def g(x):
+        traces.append(x)
+        if len(traces) == 1:
+            raise MemoryError("at the first trace")
+        return square_over(x)
+
+    with pytest.warns(tj.ScaleWarning, match="could not be planned"):
+        assert jnp.isinf(g(array(LARGE))).all()
+    assert_same(g(array(LARGE)), array(LARGE))
 
 
 def test_results_that_are_arguments_or_constants():
@@ -641,3 +705,43 @@ def test_a_plan_of_which_something_was_missing_is_not_asked_again():
         fresh = tj.jit(slope)(*calls[1])
     np.testing.assert_array_equal(np.float64(later[1][1]), np.float64(fresh[1]))
     np.testing.assert_allclose(np.float64(fresh[1][3]), 1.7e-25, rtol=0.1)
+
+
+def test_a_thread_that_comes_between_leaves_no_program_for_the_arguments_of_another(monkeypatch):
+    """One thread remembers its call while another makes and remembers a whole call."""
+    f, large, small = tj.jit(lambda x: x * x / x), array(LARGE, ()), array(1.0, ())
+    for x in (large, small) * 3:
+        f(x)
+    is_immutable, arrived, go = _planning.is_immutable, threading.Event(), threading.Event()
+
+    def pausing(x):
+        if threading.current_thread().name == "first":
+            arrived.set()
+            go.wait(20)
+        return is_immutable(x)
+
+    monkeypatch.setattr(_planning, "is_immutable", pausing)
+    first = threading.Thread(name="first", target=f, args=(large,))
+    first.start()
+    arrived.wait(20)
+    f(small)
+    go.set()
+    first.join()
+    for x in (large, large, small, large):
+        assert_same(f(x), x)
+
+
+def test_a_captured_call_does_not_depend_on_calls_before():
+    f, x, y = tj.jit(lambda x: x * 2 + 1), array(1.0), array(2.0)
+    outer = lambda y: f(x) + y
+    before = str(tj.capture(outer)(y))
+    f(x)
+    assert str(tj.capture(outer)(y)) == before
+
+
+def test_cases_and_plans_are_bounded(monkeypatch):
+    monkeypatch.setattr(_making, "_KEPT", 4)
+    f = tj.jit(square_over)
+    for n in [*range(1, 8), 1]:
+        assert_same(f(array(LARGE, (n,))), array(LARGE, (n,)))
+    assert len(plans(f)) == len(f._compiled._making.cases) == 4

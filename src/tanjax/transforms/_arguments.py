@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
@@ -24,19 +25,32 @@ Kwargs: TypeAlias = dict[str, PyTree]
 # One array of the arguments: JAX's or NumPy's, a Python number, a `Spread`, what only JAX refuses.
 Leaf: TypeAlias = PyTree
 Leaves: TypeAlias = Sequence[Leaf]
+Weak: TypeAlias = weakref.ref[Leaf]  # to an argument, which is not kept alive
 Form: TypeAlias = PyTreeDef | int  # of arguments: how many, if all are arrays
 Options: TypeAlias = dict[str, Any]  # of `jax.jit`
 # What `jax.jit` gives; `jax.stages.Wrapped` says nothing of `eval_shape` and `clear_cache`.
 Jitted: TypeAlias = Any
 
 
+class Last(NamedTuple):
+    """The arguments of a last call and its program, in one value: threads swap it at once.
+
+    **Fields:** `args`: the very arguments, None if they are not kept alive; `weak`: references to
+    them instead; `leaves`: references to the arrays in dicts and lists; `context`: JAX's settings.
+    """
+
+    args: Args | None = None
+    weak: tuple[Weak, ...] = ()
+    leaves: tuple[Weak, ...] = ()
+    program: Any = None
+    context: object = None
+
+
 @runtime_checkable
 class Direct(Protocol):
-    """The program of a last call, its only argument, and all of them if they are kept."""
+    """A function that knows its last call."""
 
-    alone: PyTree
-    last: PyTree
-    program: Function
+    last: Last
 
 
 def _copied(x: PyTree) -> PyTree:
@@ -162,11 +176,6 @@ def can_be_looked_at(x: Leaf) -> bool:
         if isinstance(x, jax.core.Tracer):
             return False
         ARRAYS.add(type(x))
-        return x.is_fully_addressable
+        return x.is_fully_addressable and not x.is_deleted()
     known = isinstance(x, np.ndarray | np.generic | int | float | complex)
     return known or hasattr(x, "is_finite")  # looked at, on several hosts
-
-
-def is_wide() -> bool:
-    """Whether Python numbers are in double precision."""
-    return jax.config.jax_enable_x64  # type: ignore[attr-defined]

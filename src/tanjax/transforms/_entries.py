@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,7 +38,7 @@ from tanjax.scale import (
 )
 from tanjax.scale.numbers import Spread, Window, measure
 
-from ._arguments import Form, Jitted, Leaf, Leaves, is_finite
+from ._arguments import Jitted, Leaf, Leaves, is_finite
 from ._nearby import (
     Look,
     Peaks,
@@ -320,28 +321,29 @@ class Case:
     """Arguments of one kind (shapes, trees, static ones): their program, and its plans so far.
 
     **Fields:** `closed`, `out`, `restored`, `notes`: the program as JAX traced it, its results, and
-    the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
-    of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
+    the constants that tracing lost; `entries`: the plans, the last one used first; `made`: the
+    entries that were used, oldest first; `treedef`, `avals` of the arguments; `context`: JAX's
+    settings; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
     nothing but results; `is_rewritten`: XLA has made infinities or zeros that no number explains,
     so that everything is hidden from it; `looked`: seconds that were taken by looks at later calls;
-    `raised`: how many flags in a row were raised; `failure`: what is said if the planner failed.
+    `raised`: how many flags in a row were raised.
     """
 
     def __init__(
         self, name: str | Function, closed: Any, out: PyTree, restored: Mapping[int, AnyArray],
-        notes: tuple[str, ...], jitted: Jitted, made: list[Entry],
+        notes: tuple[str, ...], jitted: Jitted, made: deque[Entry],
     ) -> None:  # fmt: skip
         self.name, self.closed, self.out, self.jitted = name, closed, out, jitted
         self.restored, self.notes, self.free = restored, notes, free_leaves(out)
         self.entries: list[Entry] = []
         self.made = made
-        self.treedef: Form | None = None
+        self.treedef: Any = None
+        self.context: Any = None
         self.returned: Any = None
         self.avals: tuple[object, ...] = ()
         self.keeps = self.is_pure = self.is_rewritten = False
         self.looked, self.raised = 0.0, 0
-        self.failure = ""
 
     @functools.cached_property
     def graph(self) -> ScaleGraph:

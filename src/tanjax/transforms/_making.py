@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -28,7 +29,7 @@ from tanjax._jaxpr_types import ClosedJaxpr
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import planned
 
-from ._arguments import Args, Arguments, Form, Jitted, Kwargs, Leaves, Options, signature
+from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options, signature
 from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import relabelled
 
@@ -38,13 +39,14 @@ if TYPE_CHECKING:
     from ._entries import Case, Entry
 
 _PROGRAMS = 32  # compiled ones; the oldest goes
+_KEPT = 256  # cases, and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
 _FEW = 1 << 15  # numbers of results
 _RAISED = 4  # flags in a row, after which a case does without
 _WORTH = 0.2  # seconds of looks that are worth a compilation
 _FAR = 0.1  # relative
 
-# What a program is traced for: the form of its arguments first.
+# What a program is traced for: the form of its arguments first, JAX's settings last.
 Key: TypeAlias = tuple[Hashable, ...]
 # A traced program, the shapes of its results, its lost constants, what is to be said of them.
 Program: TypeAlias = tuple[Any, PyTree, dict[int, AnyArray], tuple[str, ...]]
@@ -74,8 +76,8 @@ UNSEEN = (
 class Found(NamedTuple):
     """The plan for the numbers of a call, as it was found: other threads may change the entry.
 
-    **Fields:** `is_new`: whether the plan was made now; `grade` of the entry. No `entry`: the
-    planner failed, as `case` says, and without a `case` nobody can look.
+    **Fields:** `is_new`: whether the plan was made now; `grade` of the entry; `failure`: the
+    warning if the planner failed on this call, without an `entry`.
     """
 
     case: Any
@@ -84,6 +86,7 @@ class Found(NamedTuple):
     program: Any = None
     grade: str = ""
     is_new: bool = False
+    failure: str = ""
 
 
 NOBODYS = Found(None)
@@ -103,7 +106,7 @@ class Making:
     ) -> None:
         self.jitted: Jitted = jax.jit(fun, **options)
         self.given = Arguments(fun, options)
-        self.made: list[Entry] = []
+        self.made: deque[Entry] = deque(maxlen=_KEPT)
         self.alarms: list[str] = []
         self.lock = threading.RLock()
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
@@ -127,21 +130,27 @@ class Making:
         **Arguments:** `key`: what a program is traced for, a tree first.
         """
         with self.lock:
-            made, case = len(self.made), self.cases.get(key)
+            newest, case = self._newest(), self.cases.pop(key, None)
             is_known = case is not None
             if case is None:
-                case = self.cases[key] = self.case(leaves, key[0], args, kwargs)
-            if case.failure:
-                return Found(case)
+                traced = self.case(leaves, key, args, kwargs)
+                if isinstance(traced, str):
+                    return Found(None, failure=traced)
+                case = traced
+            self.cases[key] = case  # behind those that were asked for before
+            if len(self.cases) > _KEPT:
+                del self.cases[next(iter(self.cases))]
             start = time.perf_counter()
             try:
                 entry = case.find(leaves, functools.partial(self.plan, case))
             except Exception as error:
-                case.failure = failed(self.name, error)
-                return Found(case)
+                return Found(case, failure=failed(self.name, error))
             case.looked += is_known * (time.perf_counter() - start)
-            is_new = len(self.made) > made
+            is_new = self._newest() is not newest
             return Found(case, entry, entry.plan, entry.program, entry.grade, is_new)
+
+    def _newest(self) -> Entry | None:
+        return self.made[-1] if self.made else None
 
     def hidden(self, case: Case, leaves: Leaves, short: Entry) -> tuple[Entry, Plan]:
         """A plan that hides products from XLA, right for these numbers, and its entry first.
@@ -155,8 +164,8 @@ class Making:
             entry = found or self.plan(case, leaves).expecting(leaves)
             return entry, entry.plan
 
-    def case(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> Case:
-        """The function, traced for such arguments."""
+    def case(self, leaves: Leaves, key: Key, args: Args, kwargs: Kwargs) -> Case | str:
+        """The function, traced for such arguments; a warning if it could not be planned."""
         from tanjax.scale.graph import trace
 
         from ._entries import Case
@@ -177,15 +186,14 @@ class Making:
                     make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
                     closed, out, restored, notes = traced(make, Arguments(pure, self._options))
             except Exception as error:  # whose fault it is: what JAX cannot trace raises again
-                out = self.jitted.trace(*args, **kwargs).out_info
-                case = Case(self.name, None, out, {}, (), self.jitted, self.made)
-                case.failure = failed(self.name, error)
-                return case
+                self.jitted.trace(*args, **kwargs)
+                return failed(self.name, error)
         self.alarms += notes  # a constant that is lost: JAX says nothing, and the result is wrong
         case = Case(self.name, closed, out, restored, notes, self.jitted, self.made)
         numbers = sum(getattr(x, "size", _FEW) for x in closed.out_avals)
         case.returned = Returned(keeps=numbers <= _FEW)
-        case.treedef, case.avals = treedef, tuple(map(signature, leaves))
+        case.treedef, case.context = key[0], key[-1]
+        case.avals = tuple(map(signature, leaves))
         case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
         case.is_pure = not closed.effects and not self.given.donates
         return case
@@ -246,6 +254,7 @@ class Making:
         planned = functools.cache(lambda: jax.tree.leaves(found.program(*more, **others)))
         kept = found.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)), planned)
         if kept is None:
+            found.entry.plan = found.plan._replace(doubts=())  # float64 arrays of each result
             return found
         said = [a for a in self.alarms if a not in found.plan.alarms]
         self.alarms = [*said, *kept.alarms]

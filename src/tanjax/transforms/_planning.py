@@ -16,32 +16,32 @@ from __future__ import annotations
 import warnings
 import weakref
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.stages import Lowered
 from jaxtyping import PyTree
 
+from tanjax._compat import trace_context
 from tanjax._errors import ScaleWarning, outside
 from tanjax._typing import Function
 from tanjax.arrays import is_planned
 
 from ._arguments import (
     ARRAYS,
-    NOBODY,
     Args,
     Form,
     Kwargs,
-    Leaf,
+    Last,
     Leaves,
     Options,
+    Weak,
     all_finite,
     are_several,
     can_be_looked_at,
     is_finite,
     is_immutable,
     is_on_several_hosts,
-    is_wide,
     signature,
 )
 from ._making import ABSTRACT, NOBODYS, SHORT, UNSEEN, Found, Making, doubts_of_plain, is_worse
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 _NOTHING = object()
 _STRANGERS = 8
-
-Weak: TypeAlias = weakref.ref[Leaf]  # to an argument, which is not kept alive
 
 
 class PlannedFunction:
@@ -85,11 +83,7 @@ class PlannedFunction:
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
         self._on_memory = OnMemory(self)
-        self.last: Args | None = None
-        self.alone: PyTree = NOBODY  # the argument of the last call, if it had one
-        self._last_weak: tuple[Weak, ...] | None = None
-        self._last_leaves: tuple[Weak, ...] = ()  # of arguments that are not arrays themselves
-        self.program: Any = None  # that was right for the arguments of the last call
+        self.last = Last()
 
     @property
     def plans(self) -> list[Plan]:
@@ -101,22 +95,22 @@ class PlannedFunction:
         return made + [p for f in (self._of_hosts, self._on_memory) if f for p in f.plans]
 
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        last, weak = self.last, self._last_weak
+        last, context = self.last, trace_context()
+        known, weak = last.args, last.weak
         # The first is compared alone: others come often, and nothing else is asked then.
-        if weak is not None and args and weak[0]() is args[0]:
-            last = tuple([r() for r in weak])
-        if last is not None and not kwargs and len(args) == len(last) and all(map(is_, args, last)):
+        if weak and args and weak[0]() is args[0]:
+            known = tuple([r() for r in weak])
+        is_like = known is not None and not kwargs and len(args) == len(known)
+        if is_like and all(map(is_, args, known)) and last.context == context:
             self._strangers //= 2  # they may only come in turn
-            program = self.program
-            if self._last_weak is weak and (weak or self.last is last):  # no thread came between
-                return program(*args)
+            return last.program(*args)
         if self._flat:
             leaves: Leaves = args
             treedef: Form = len(args)
         else:
             leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         recent = self._recent
-        if recent is not None and treedef == recent.treedef:
+        if recent is not None and treedef == recent.treedef and context == recent.context:
             entry = recent.entries[0]
             # What is guessed is looked at on calls 1, 2, 4, …, see `_checked`.
             guessed = entry.grade == "guessed"
@@ -128,10 +122,9 @@ class PlannedFunction:
             elif all(
                 [type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
             ):
-                known, program = self._last_leaves, self.program
-                if self._are_last(leaves) and self._last_leaves is known:
+                if last.context == context and _are_last(last.leaves, leaves):
                     self._strangers //= 2  # they may only come in turn
-                    return program(*args, **kwargs)
+                    return last.program(*args, **kwargs)
                 if not is_due:
                     out = self._again(recent, leaves, args, kwargs)
             if out is not _NOTHING:
@@ -171,7 +164,7 @@ class PlannedFunction:
         # Where others come each time, few are remembered: 0.5 us for each array.
         self._strangers += 1
         if self._strangers <= _STRANGERS or self._strangers % _STRANGERS == 0:
-            self._remember(case, entry, args, kwargs, leaves)
+            self._remember(case, entry.program, args, kwargs, leaves)
         self._say_again(entry)
         return out if begins else entry.program(*args, **kwargs)
 
@@ -186,20 +179,10 @@ class PlannedFunction:
         entry.grade, entry.looks, case.raised = "seen", entry.looks + 1, 0
         return found
 
-    def _are_last(self, leaves: Leaves) -> bool:
-        """Whether dicts and lists, which can change, hold the very arrays of the last call."""
-        last = self._last_leaves
-        # The first is compared alone: in a loop it is another one, and nothing else is asked.
-        if not last or last[0]() is not leaves[0]:
-            return False
-        return all([r() is x for r, x in zip(last, leaves, strict=True)])
-
     def clear_cache(self) -> None:
         self._making.clear()
-        self.alone = NOBODY
-        self.last = self._last_weak = self._recent = self._of_hosts = None
+        self.last, self._recent, self._of_hosts = Last(), None, None
         self._on_memory = OnMemory(self)
-        self._last_leaves = ()
 
     def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
@@ -244,7 +227,7 @@ class PlannedFunction:
         elif found.grade == "guessed" and not plan.has_effects:
             out = self._checked(case, entry, leaves, args, kwargs)
         else:
-            self._remember(case, entry, args, kwargs)
+            self._remember(case, found.program, args, kwargs)
             out = found.program(*args, **kwargs)
         self._say_alarms()
         case.returned.note(out)
@@ -268,8 +251,8 @@ class PlannedFunction:
         """The plans for such arguments, and that for these; `NOBODYS` if nobody can look."""
         if not all(map(can_be_looked_at, leaves)):
             return NOBODYS
-        x64 = is_wide()  # Python numbers have another dtype then
-        key = (treedef, self._given.statics(args, kwargs), tuple(map(signature, leaves)), x64)
+        static, context = self._given.statics(args, kwargs), trace_context()
+        key = (treedef, static, tuple(map(signature, leaves)), context)
         try:
             hash(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
@@ -277,7 +260,7 @@ class PlannedFunction:
         found = self._making.find(key, leaves, args, kwargs)
         if found.entry is None:  # whatever JAX can run is run, and our fault is no secret
             self._say_alarms()
-            warnings.warn(found.case.failure, ScaleWarning, stacklevel=outside())  # on every call
+            warnings.warn(found.failure, ScaleWarning, stacklevel=outside())  # on every call
         return found
 
     def _say_alarms(self) -> None:
@@ -293,35 +276,24 @@ class PlannedFunction:
                 self._warn(alarm)
 
     def _remember(
-        self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, leaves: Leaves = ()
+        self, case: Case, program: Any, args: Args, kwargs: Kwargs, leaves: Leaves = ()
     ) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised.
 
         **Arguments:** `leaves`: arrays, that can be recognised in dicts and lists.
         """
-        program = entry.program
         # Of the arrays of several hosts, `aval` does not say that they are.
         if self._given.static is None and not are_several():
             self._recent = case
-        # Arguments go before the program comes: who has read both looks whether they changed.
-        self.alone, self._last_leaves, self.last, self._last_weak = NOBODY, (), None, None
-        self.program = program
+        last = Last(program=program, context=case.context)
         if kwargs or not all(map(is_immutable, args)):
             if self._given.static is None:
-                self._last_leaves = tuple(map(weakref.ref, leaves))
-            return
-        if any([type(x) in (float, complex) for x in args]):
-            self.program = self._in_this_precision(program)
-        if case.keeps:
-            self.last, self.alone = args, args[0] if len(args) == 1 else NOBODY
+                last = last._replace(leaves=tuple(map(weakref.ref, leaves)))
+        elif case.keeps:
+            last = last._replace(args=args)
         elif all([type(x) in ARRAYS for x in args]):
-            self._last_weak = tuple(map(weakref.ref, args))
-
-    def _in_this_precision(self, program: Function) -> Function:
-        """A program for Python numbers, which have another dtype once x64 is switched."""
-        x64 = is_wide()
-        again = lambda *args: self._call(*jax.tree.flatten(self._given.dynamic(args, {})), args, {})
-        return lambda *args: (program if is_wide() is x64 else again)(*args)
+            last = last._replace(weak=tuple(map(weakref.ref, args)))
+        self.last = last
 
     def _warn(self, what: str) -> None:
         """Numbers may be wrong: said where the function is called."""
@@ -354,7 +326,7 @@ class PlannedFunction:
                     if right or is_worse(out, plain):
                         entry.plan, entry.program, out = plan.believed(), self.jitted, plain
                         case.is_rewritten = False
-        self._remember(case, entry, args, kwargs)
+        self._remember(case, entry.program, args, kwargs)
         return out
 
     def _alarmed(self, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
@@ -386,7 +358,7 @@ class PlannedFunction:
         kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
         out = entry.program(*args, **kwargs)
         if not finite or all_finite(out):
-            self._remember(case, entry, args, kwargs)
+            self._remember(case, entry.program, args, kwargs)
             return out
         (args, kwargs), self._recent = kept, None
         leaves = self._leaves_of(args, kwargs)
@@ -394,3 +366,11 @@ class PlannedFunction:
         better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
         case.put(better, entry)
         return better.program(*args, **kwargs)
+
+
+def _are_last(last: tuple[Weak, ...], leaves: Leaves) -> bool:
+    """Whether dicts and lists, which can change, hold the very arrays of the last call."""
+    # The first is compared alone: in a loop it is another one, and nothing else is asked.
+    if not last or last[0]() is not leaves[0]:
+        return False
+    return all([r() is x for r, x in zip(last, leaves, strict=True)])
