@@ -17,7 +17,7 @@ from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import tanjax as tj
-from tanjax.transforms import _making, _planning
+from tanjax.transforms import _arguments, _making, _planning
 from tanjax.transforms._planning import PlannedFunction
 
 pytestmark = pytest.mark.core
@@ -745,3 +745,19 @@ def test_cases_and_plans_are_bounded(monkeypatch):
     for n in [*range(1, 8), 1]:
         assert_same(f(array(LARGE, (n,))), array(LARGE, (n,)))
     assert len(plans(f)) == len(f._compiled._making.cases) == 4
+
+
+def test_donated_arguments_are_copied_at_the_first_call_alone(monkeypatch):
+    """No proof covers an FFT, so that each call looks at its numbers."""
+    copied = []
+    copy = _arguments._copied
+    monkeypatch.setattr(_arguments, "_copied", lambda x: copied.append(x) or copy(x))
+    f = tj.jit(lambda x: jnp.fft.ifft(jnp.fft.fft(x * 0.5)).real * x / x, donate_argnums=0)
+    for i in range(4):
+        x = array(1 + i / 8)
+        want = f(x)
+        assert x.is_deleted()
+        assert jnp.isfinite(want).all()
+        if not i:
+            copied.clear()
+    assert not copied

@@ -308,10 +308,21 @@ class PlannedFunction:
         return looked_at(leaves) or leaves
 
     def _first(self, found: Found, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
-        case, entry, kept = found.case, found.entry, self._given.kept(args, kwargs)
+        """Results of a plan that knows them to be finite: if they are not, XLA rewrote them.
+
+        Donated arguments are copied for another run only where XLA may do so: not where JAX's own
+        program has run before, and no number leaves its range now.
+        """
+        case, entry = found.case, found.entry
+        is_settled = not found.is_new and found.plan.identity and not entry.overflows
+        is_gone = self._given.donates and is_settled
+        kept = (args, kwargs) if is_gone else self._given.kept(args, kwargs)
         out = found.program(*args, **kwargs)
-        if found.plan.is_short(results := jax.tree.leaves(out)):
+        is_short = found.plan.is_short(results := jax.tree.leaves(out))
+        if is_short and is_gone:
+            case.is_rewritten = True  # for the calls that follow
+            self._warn(SHORT)
+        elif is_short:
             again, (args, kwargs) = self._given.kept(*kept), kept
             exact = found.plan.run(self._leaves_of(*self._given.kept(*again)))
             # A zero that is mere rounding was right: hidden, the program would have other bits.
