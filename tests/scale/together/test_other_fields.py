@@ -120,3 +120,10 @@ def test_an_adaptive_solver_whose_error_estimate_overflows_gives_the_decay():
     decay = lambda y, k: odeint(lambda y, t: -k * y, y, times)
     got = tj.jit(decay)(jnp.float32(1e20), jnp.float32(1e12))
     np.testing.assert_allclose(got, 1e20 * np.exp([-0.0, -1.0, -3.0]), rtol=1e-5)
+
+
+def test_a_search_that_overflows_is_planned_though_rounding_decides_its_last_step():
+    """Right is 1e25 or 1e26; plain JAX stops at 1e20, five steps early."""
+    search = lambda x: jax.lax.while_loop(lambda c: c * c < 1e50, lambda c: c * 10.0, x)
+    got = tj.jit(search)(jnp.float32(1.0))
+    assert 0.9e25 < got < 1.1e26

@@ -46,6 +46,7 @@ from ._evaluate import Evaluation, rounded
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
+_OTHER = 256.0  # times smaller than with and without rounding: not what rounding leaves
 _FAR_OFF = 0.5  # relative error from which on a number of a sampled loop is wrong
 
 Mask: TypeAlias = Numbers  # which entries
@@ -214,7 +215,11 @@ def _lost(
         reference, result, rounded = together(true, got, noisy)
         noise = np.abs(rounded - reference)
         difference = np.abs(result - reference)
-        lost &= ~(finite & np.isfinite(noise) & (difference <= _NOISE * noise))
+        is_noise = finite & np.isfinite(noise) & (difference <= _NOISE * noise)
+        # Rounding that stops a loop one step early does not excuse a stop five steps early.
+        least = np.minimum(np.abs(reference), np.abs(rounded))
+        is_other = (_OTHER * np.abs(result) < least) & (2 * difference >= noise)
+        lost &= ~is_noise | (is_other & (reference * rounded > 0))
     return lost, error
 
 
