@@ -118,7 +118,7 @@ def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
 def to_weak_type(x: Array) -> Array:
     """The same numbers with JAX's weak type, which arithmetic with Python numbers has."""
     options = {"new_dtype": x.dtype, "weak_type": True, "sharding": None}
-    return lax.convert_element_type_p.bind(x, **options)  # type: ignore[no-any-return]
+    return lax.convert_element_type_p.bind(x, **options)
 
 
 @functools.cache

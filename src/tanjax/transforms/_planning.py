@@ -100,8 +100,8 @@ class PlannedFunction:
         # The first is compared alone: others come often, and nothing else is asked then.
         if weak and args and weak[0]() is args[0]:
             known = tuple([r() for r in weak])
-        is_like = known is not None and not kwargs and len(args) == len(known)
-        if is_like and all(map(is_, args, known)) and last.context == context:
+        is_like = not kwargs and known is not None and len(args) == len(known)
+        if is_like and all(map(is_, args, known or ())) and last.context == context:
             self._strangers //= 2  # they may only come in turn
             return last.program(*args)
         if self._flat:

@@ -289,7 +289,8 @@ def _while(node: Node, operands: Arrays, e: Exponents) -> Arrays:
         rows, pairs = going(state), zip(step(state), state, strict=True)
         return tuple(_select_rows(rows, new, old) for new, old in pairs)
 
-    return list(lax.while_loop(lambda state: jnp.any(going(state)), step_of_rows, tuple(start)))
+    out = lax.while_loop(lambda state: jnp.any(going(state)), step_of_rows, tuple(start))
+    return list(out)
 
 
 def _select_rows(rows: Array, new: Array, old: Array) -> Array:
