@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -251,3 +252,9 @@ def test_integers_that_decide_little_are_known(f, bits):
 def test_flags_and_floating_arguments_are_no_counts():
     f = lambda x, flag, n: x * flag.astype(jnp.float32) + n.astype(jnp.float32)
     assert counting(graph_of(f, X, np.bool_(True), N)) == {2: 4}
+
+
+def test_another_thread_does_not_prove_meanwhile():
+    with ThreadPoolExecutor(1) as pool, _interval_record.worst_case():
+        assert _interval_record.is_worst_case()
+        assert not pool.submit(_interval_record.is_worst_case).result()

@@ -9,7 +9,7 @@ import pytest
 
 from tanjax.scale import _plan
 from tanjax.scale._choice import assigned
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._graph import build, number_of
 from tanjax.scale.magnitudes._evaluate import evaluate, simulate
 from tanjax.scale.magnitudes._intervals import bound
 from tanjax.scale.proof import widest
@@ -66,3 +66,11 @@ def test_two_plans_of_one_program_are_the_same():
     first, second = (_plan.plan(closed, [x], [False, False]) for _ in range(2))
     assert first.exponents == second.exponents
     assert first.magnitudes == second.magnitudes
+
+
+def test_only_finite_constants_count_as_one_number():
+    graph = build(jax.make_jaxpr(lambda x: (x * 3.0, jnp.minimum(x, jnp.inf)))(jnp.ones(2)))
+    constants = [
+        use.value for node in graph.nodes for use in node.uses if use.value.constant is not None
+    ]
+    assert [number_of(value) for value in constants] == [3.0, None]

@@ -373,3 +373,27 @@ def test_zero_to_the_zeroth_power_is_one_at_any_exponent():
     x, y = jnp.array([0.0, 1e30], jnp.float32), jnp.array([0.0, 1.0], jnp.float32)
     got = tj.jit(lambda x, y: jnp.abs(x * x) ** y / 1e20 / 1e18)(x, y)
     np.testing.assert_allclose(np.asarray(got, float), [1e-38, 1e22], rtol=1e-5, atol=1e-38)
+
+
+def test_an_integer_beyond_float16_is_converted_where_its_product_is_held():
+    f = tj.jit(lambda n, x: n.astype(jnp.float16) * x)
+    assert f(jnp.int32(100_000), jnp.float16(0.001)) == pytest.approx(100, rel=1e-3)
+
+
+def test_factors_that_meet_in_one_entry_are_all_multiplied():
+    """At first they do not meet."""
+    f = tj.jit(lambda x, i, y: x.at[i].multiply(y) * 1e-30)
+    x, y = jnp.ones(3, "float32"), jnp.full(3, 1e15, "float32")
+    np.testing.assert_allclose(f(x, jnp.arange(3), y), [1e-15] * 3, rtol=1e-6)
+    np.testing.assert_allclose(f(x, jnp.zeros(3, int), y), [1e15, 1e-30, 1e-30], rtol=1e-6)
+
+
+def test_a_logarithm_to_the_base_of_two_is_right_beyond_the_range():
+    found = tj.jit(lambda x: jnp.log2(x * x))(jnp.float32(1e30))
+    assert found == pytest.approx(60 * np.log2(10), rel=1e-6)
+
+
+def test_a_sum_over_a_divisor_beyond_all_reciprocals_is_held():
+    """XLA would multiply by the reciprocal of one number, which float32 does not hold."""
+    a, b = jnp.array([1e38, 2e38, 3e38], "float32"), jnp.float32(2e38)
+    np.testing.assert_allclose(tj.jit(lambda a, b: a / b)(a, b), [0.5, 1, 1.5], rtol=1e-6)

@@ -378,3 +378,25 @@ def test_a_wrong_rule_is_found(monkeypatch, name):
     }  # fmt: skip
     with pytest.raises(AssertionError):
         assert_inside(programs[name], x, y)
+
+
+@pytest.mark.parametrize(
+    ("f", "x"),
+    [
+        (lambda x: x @ x, [[1.0, -3.0], [2.0, 5.0]]),  # of a matrix, not of one vector
+        (lambda x: lax.dot_general(x, x, (((1,), (0,)), ((), ()))), [[1.0, -3.0], [2.0, 5.0]]),
+    ],
+)
+def test_bounds_of_a_product_with_itself_allow_cancellation(f, x):
+    """Only the product of a vector with itself has no negative terms."""
+    x = jnp.array(x)
+    assert low(f, x, cancellation=True) < -50
+    assert low(lambda x: x @ x, x[0], cancellation=True) > 0
+
+
+def test_bounds_of_a_maximum_and_a_minimum_know_of_zero():
+    x, zero = jnp.array([100.0, -200.0]), jnp.zeros(2)
+    assert assert_inside(lambda x, y: 1 + jnp.maximum(x, y), x, zero)
+    assert assert_inside(lambda x, y: 1 + jnp.maximum(y, x), x, zero)
+    assert assert_inside(lambda x, y: jnp.minimum(x, y) - 1, x, zero)
+    assert assert_inside(lambda x, y: jnp.minimum(y, x) - 1, x, zero)

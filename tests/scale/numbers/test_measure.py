@@ -174,3 +174,14 @@ def test_a_wrong_bit_is_found(monkeypatch):
     monkeypatch.setattr(_extremes, "ends_of", lambda window, dtype: (0, 2**64, 2**65, 2**65))
     with pytest.raises(AssertionError):
         test_each_end_counts_alone("float32", 3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("signs", [(1, 1), (-1, -1), (1, -1), (-1, 1)])
+def test_the_ends_of_large_arrays_of_any_signs_are_seen(dtype, signs):
+    x = np.full(100_000, 2.0)
+    x[3], x[70_000] = signs[0] * 0.25, signs[1] * 8.0
+    for y in (x, -x):
+        assert inside(numbers(dtype, *y), Window(-2.0, 3.0))
+        assert not inside(numbers(dtype, *y), Window(-1.0, 3.0))
+        assert not inside(numbers(dtype, *y), Window(-2.0, 2.0))

@@ -532,3 +532,12 @@ def test_blocks_far_from_each_other_meet():
     ]
     for i, (got, want) in enumerate(zip(found.outputs, wants, strict=True)):
         assert_close(got, want, f"{i}")
+
+
+@pytest.mark.parametrize("f", [lax.max, lax.min])
+def test_nan_is_the_larger_and_the_smaller_of_any_two_numbers(f):
+    nan = Wide(np.array([np.nan, 0.5, np.nan]), np.array([0, 3000, 0]))
+    one = Wide(np.array([0.5, np.nan, np.nan]), np.array([-3000, 0, 3000]))
+    graph = build(jax.make_jaxpr(f)(jnp.ones(3), jnp.ones(3)))
+    (found,) = evaluate(graph, [nan, one]).outputs
+    assert np.isnan(np.asarray(found.array)).all()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tanjax.scale.numbers._stored import rounded_to, saturated
-from tanjax.scale.numbers._wide import Wide, extent, normalised, split
+from tanjax.scale.numbers._wide import Wide, as_float, extent, normalised, split
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
@@ -32,3 +32,9 @@ def test_infinities_are_cut_off_at_the_largest_number_of_their_exponent(exponent
     powers = np.broadcast_to(powers + found.exponent, 4)
     np.testing.assert_array_equal(powers[:3], [exponent + 128, 2, exponent + 128])
     np.testing.assert_allclose(mantissas, [1.0, 0.75, -1.0, 0.0], rtol=1e-7)
+
+
+def test_numbers_below_float64_keep_their_sign():
+    found = as_float(Wide(np.array([-0.5, 0.5, 0.0, -0.5]), np.array([-5000, -5000, 0, 5000])))
+    assert np.sign(found).tolist() == [-1.0, 1.0, 0.0, -1.0]
+    assert np.isfinite(found).all()

@@ -404,3 +404,19 @@ def test_the_comparison_notices_a_wrong_plan(monkeypatch):
         )
         with pytest.raises(AssertionError):
             assert_right(program, (2, 2, 2), 0)
+
+
+@pytest.mark.parametrize("ulps", [0.49, 0.51, 0.99, 2.0])
+def test_numbers_at_the_end_of_a_dtype_are_rounded_as_jax_does(ulps):
+    """Up to half a unit beyond the largest number they become that number, then infinite."""
+    with jax.enable_x64(True):
+        x = np.float64(np.finfo(np.float32).max) + ulps * 2.0**104
+        narrow = lambda x: x.astype(jnp.float32)
+        assert tj.jit(narrow)(x) == jax.jit(narrow)(x)
+
+
+@pytest.mark.parametrize("power", [-13.5, -14.5, -15.5, -24.5])
+def test_small_numbers_of_a_reduced_precision_are_those_of_jax(power):
+    f = lambda x: jax.lax.reduce_precision(x, 5, 10)
+    x = jnp.float32(2.0**power)
+    assert tj.jit(f)(x) == jax.jit(f)(x)
