@@ -73,3 +73,10 @@ def test_a_result_that_is_lost_where_it_is_stored_is_said(dtype):
     assert said == sorted(said)
     assert not said[0]
     assert said[-1]
+
+
+def test_entries_that_are_lost_on_the_way_are_warned_of():
+    """The results would be held, were they right."""
+    x = jnp.array([1e-30, 1e30], "float32")
+    with pytest.warns(tj.ScaleWarning, match="ratio"):
+        scaled_call("ratio", lambda x: (x * x) / (x * x), [x])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tanjax.scale import _choice
+from tanjax.scale._judged import Judged
 from tanjax.scale._plan import plan
 
 pytestmark = pytest.mark.core
@@ -33,3 +34,11 @@ def test_the_search_for_exponents_that_no_numbers_fit_ends_after_a_count_of_equa
     assert found.identity
     assert "no exponents hold these numbers together" in found.alarms[0]
     assert sum(map(bool, judged)) == runs
+
+
+def test_exponents_that_lose_what_plain_jax_has_are_worse_than_any_that_lose_other_entries():
+    judged = lambda worse, lost: Judged(lost, worse, [], [])
+    best, some, many, worse = (judged(*n) for n in ((0, 0), (0, 2), (0, 9), (1, 1)))
+    assert best.badness < some.badness < many.badness < worse.badness
+    assert best.is_right
+    assert not some.is_right

@@ -4,6 +4,7 @@
 of a call is shown on a program that is the user's own (near 1) and on one that is replayed (LARGE).
 """
 
+import contextlib
 import functools
 import threading
 import warnings
@@ -761,3 +762,20 @@ def test_donated_arguments_are_copied_at_the_first_call_alone(monkeypatch):
         if not i:
             copied.clear()
     assert not copied
+
+
+def test_threads_that_call_at_once_wait_for_one_plan():
+    """The second would trace and plan the same program beside the first."""
+    together, traces = threading.Barrier(2), []
+
+    def f(x):
+        traces.append(x)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        return x * x / x
+
+    planned, x = tj.jit(f), jnp.float32(1e30)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: planned(x), range(2)))
+    assert len(planned.plans) == 1
+    assert len(traces) == 1

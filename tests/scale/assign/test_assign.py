@@ -6,6 +6,8 @@ import random
 import time
 
 import hypothesis
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from scipy import optimize
 
 from assignment_problems import Program, assert_valid
 from hostile_programs import hostile, problem_of
-from tanjax.scale.assign import _assign
+from tanjax.scale.assign import _assign, _problem
 from tanjax.scale.assign._assign import (
     ANY,
     FREE,
@@ -27,6 +29,7 @@ from tanjax.scale.assign._conflicts import Propagation
 from tanjax.scale.assign._cover import greedy, packing
 from tanjax.scale.assign._integer_program import solve
 from tanjax.scale.assign._presolve import System
+from tanjax.scale.graph._graph import build
 
 
 @st.composite
@@ -388,3 +391,13 @@ def test_the_same_problem_has_the_same_answer_however_slow_the_machine_is(make, 
     assert first[2:-1] == second[2:-1]
     assert [o["node_limit"] for o in options] == nodes
     assert not any("time_limit" in o for o in options)
+
+
+def test_a_conversion_in_a_loop_costs_as_often_as_the_loop_runs():
+    body = lambda c, x: (c * x, None)
+    f = lambda x: jax.lax.scan(body, x, jnp.ones((10, 3)))[0] * 2.0
+    graph = build(jax.make_jaxpr(f)(jnp.ones(3)))
+    nothing = [None] * len(graph.values)
+    problem = _problem.problem_of(graph, nothing, [False], _problem.DEMANDS[0])
+    products = [problem.cost[v.index] for v in graph.values if v.node and v.node.primitive == "mul"]
+    assert sorted(products) == [3.0, 30.0]

@@ -537,3 +537,10 @@ def test_constants_are_converted_for_each_reader_from_their_numbers(own):
     for got, want in zip(simulated.outputs, replay(graph, at)([x]), strict=True):
         np.testing.assert_array_equal(as_float(got), np.asarray(want, float))
     np.testing.assert_array_equal(as_float(simulated.outputs[0]), [2.0**-124, 8.0, 2.0**100])
+
+
+def test_numbers_beyond_a_wide_range_stay_noted_when_a_run_goes_on():
+    graph = build(jax.make_jaxpr(lambda x: x + 1)(1.0))
+    begun = evaluate(graph, [1.0])
+    assert not evaluate(graph, [1.0], begun=begun).beyond
+    assert evaluate(graph, [1.0], begun=begun._replace(beyond=True)).beyond
