@@ -165,10 +165,15 @@ def test_temperatures_in_degrees():
     """On a scale with an offset the state is a point, its rate a difference."""
     room = tj.Unitful(20.0, "degC")
     cooling = diffrax.ODETerm(lambda t, y, rate: -rate * (y - room))
-    cup = diffeqsolve(
-        cooling, diffrax.Tsit5(), 0.0, 60 * s, 1 * s, tj.Unitful(80.0, "degC"), 0.02 / s
-    ).ys
-    np.testing.assert_allclose(cup.to_value("degC"), [20 + 60 * np.exp(-1.2)], rtol=1e-6)
+    start, saveat = tj.Unitful(80.0, "degC"), SaveAt(t1=True, dense=True)
+    solution = diffeqsolve(
+        cooling, diffrax.Tsit5(), 0.0, 60 * s, 1 * s, start, 0.02 / s, saveat=saveat
+    )
+    end = 20 + 60 * np.exp(-1.2)
+    np.testing.assert_allclose(solution.ys.to_value("degC"), [end], rtol=1e-6)
+    change = solution.evaluate(0.0 * s, 60 * s)
+    assert change.unit == tj.unit("delta_degC")
+    np.testing.assert_allclose(change.value, end - 80, rtol=1e-6)
 
 
 def test_events_see_quantities():

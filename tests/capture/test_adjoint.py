@@ -40,6 +40,11 @@ def doubling(n, x):
     return tj.while_loop(lambda s: s[0] < n, step, (1, x))[1]
 
 
+def strides(n, x):
+    step = lambda s: (s[0] + 2, times(s[0], s[1]))
+    return tj.while_loop(lambda s: s[0] < n, step, (0, x))[1]
+
+
 def in_scan(n, x):
     def step(state, row):
         t, y = state
@@ -75,6 +80,7 @@ PROGRAMS = {
     "nested": nested,
     "mixed": mixed,
     "doubling": doubling,
+    "strides": strides,
     "scan": in_scan,
     "branches": in_branches,
     "mapped": mapped,

@@ -340,3 +340,25 @@ def test_another_number_of_repetitions_is_no_new_trace(float32):
     assert [times(0.5, n)[0] for n in range(4)] == [0.5, 1, 2, 4]
     assert len(traced) == before
     assert len(calls) == 1
+
+
+def test_numbers_that_a_definition_passes_tell_its_programs_apart():
+    """Also the sign of zero: a number is a parameter of what a function is traced to."""
+
+    @tj.higher_order
+    def each(func, x):
+        return [func(x, number) for number in (0.0, -0.0, 2.0, 3.0, 2.0)]
+
+    f = lambda x: each(lambda x, number: jnp.copysign(x + number, number), x)
+    program = assert_captures(f, X, derivative=False)
+    assert len(body_of(program, "each")) == 4
+
+
+@pytest.mark.parametrize("bounds", [(0, 5, 2), (0, 4, 2), (5, 0, -2), (3, 0, 2), (1, 0, -3)])
+def test_trips_of_a_loop_are_those_of_range(bounds):
+    visit = lambda i, count, total: (count + 1, total * 10 + i)
+    count, total = 0, 0
+    for i in range(*bounds):
+        count, total = visit(i, count, total)
+    for given in (bounds, tuple(map(jnp.asarray, bounds))):
+        assert tj.for_loop(*given)(visit)(0, 0) == (count, total)

@@ -118,6 +118,8 @@ def test_batches_are_those_of_jax_numpy():
     for ord in (None, "nuc", 1):
         got = tj.norm(tall, ord, axis=(-2, -1), keepdims=True)
         assert_near(got, np.linalg.norm(tall, ord, axis=(-2, -1), keepdims=True))
+        got = tj.norm(tall, ord, axis=(0, 2), keepdims=True)
+        assert_near(got, np.linalg.norm(tall, ord, axis=(0, 2), keepdims=True))
     b = normal(5, 3, 2)
     f = tj.factorize(a)
     assert_near(f.solve(b), jnp.linalg.solve(a, b), 1e-11)
@@ -317,6 +319,8 @@ def test_singular_and_indefinite_matrices_give_what_solve_gives():
     singular = jnp.array([[1.0, 1.0], [1.0, 1.0]])
     assert tj.factorize(singular).logdet() == -jnp.inf
     assert tj.factorize(singular).slogdet().sign == 0
+    broken = tj.Symmetric(jnp.array([[1.0, 2.0], [2.0, 1.0]]), definite=True)
+    assert all(map(jnp.isnan, tj.factorize(broken).slogdet()))
     assert not np.isfinite(tj.factorize(singular).solve(jnp.array([1.0, 2.0]))).all()
     broken = tj.Symmetric(jnp.array([[1.0, 2.0], [2.0, 1.0]]), definite=True)
     assert np.isnan(tj.factorize(broken).logdet())
@@ -378,3 +382,18 @@ def test_pinv_of_degenerate_matrices_has_both_derivatives(kind):
 
     for ours, theirs in zip(*map(measured, (tj.pinv, jnp.linalg.pinv)), strict=True):
         assert_near(ours, theirs, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "float32"])
+def test_least_singular_value_of_few_columns_is_a_real_zero(dtype):
+    a = tj.LowRank(jnp.ones((4, 1), dtype), jnp.ones((3, 1), dtype))
+    least = tj.norm(a, -2)
+    assert (float(least), least.dtype) == (0.0, jnp.float32)
+
+
+def test_singular_vectors_of_a_diagonal_with_a_zero_are_unitary():
+    for number in (-2.0, 1.0 - 2.0j):
+        u, s, vh = tj.svd(tj.Diagonal(jnp.array([number, 0.0])))
+        np.testing.assert_array_equal(s, [abs(number), 0.0])
+        assert_near(adjoint(dense(u)) @ dense(u), np.eye(2))
+        assert_near(np.asarray(dense(u)) @ np.diag(s) @ np.asarray(dense(vh)), np.diag([number, 0]))

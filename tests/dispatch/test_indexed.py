@@ -178,3 +178,10 @@ def test_single_entries_form_nothing(name):
             np.testing.assert_allclose(a[index], a.to_dense()[index], rtol=1e-14)
     program = str(jax.make_jaxpr(lambda d: tj.Diagonal(d)[3, 4])(jnp.ones(99)))
     assert "[99,99]" not in program
+
+
+def test_single_entries_of_a_wide_matrix_count_its_columns_from_the_end():
+    wide = tj.LowRank(draw(3, 2), draw(5, 2))
+    index = (np.array([0, -3, 2]), np.array([-1, -5, 4]))
+    with tj.densify("error"):
+        np.testing.assert_allclose(wide[index], wide.to_dense()[index], rtol=1e-14)

@@ -108,3 +108,10 @@ def test_slogdet_as_numpy_calls_it(a):
     np.testing.assert_allclose(result.logabsdet, want.logabsdet, rtol=1e-12)
     sign, logarithm = tnp.linalg.slogdet(a)
     np.testing.assert_array_equal([sign, logarithm], [result.sign, result.logabsdet])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+def test_sums_along_an_axis_of_a_banded_matrix(axis):
+    a = tj.Banded(jnp.arange(1.0, 7.0).reshape(2, 3), 1, 0)
+    with tj.densify("error"):
+        np.testing.assert_array_equal(tj.sum(a, axis=axis), a.to_dense().sum(axis))

@@ -309,3 +309,9 @@ def test_definite_batches():
     ):
         with pytest.raises(tj.NotDefiniteError):
             tj.assert_definite(bad)
+
+
+def test_a_sum_of_triangles_with_ones_on_the_diagonal_counts_the_ones():
+    a = tj.Triangular(jnp.arange(18.0).reshape(2, 3, 3), unit_diagonal=True)
+    with tj.densify("allow"):
+        np.testing.assert_array_equal(tj.sum(a, axis=0), a.to_dense().sum(0))

@@ -29,3 +29,15 @@ def test_all_ways_to_solve_agree_with_the_dense_matrix(monkeypatch, small, forme
     for run in (jax.vmap(both(tj.solve)), lambda v: jax.lax.map(both(tj.solve), v)):
         for g, w in zip(*map(jax.tree.leaves, (jax.jit(run)(values), want)), strict=True):
             np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9 * np.max(np.abs(w)))
+
+
+def test_complex_symmetric_system_is_not_taken_for_a_definite_one():
+    """With 300 rows, of which a definite one is solved by the columns of its inverse."""
+    k = np.arange(300)
+    column = 0.5**k * np.exp(1j * k) + (k == 0)
+    b = RNG.normal(size=k.size) + 0j
+    symmetric, hermitian = (np.concatenate([v[:0:-1], column]) for v in (column, column.conj()))
+    for values in (symmetric, hermitian):
+        a = tj.Toeplitz(jnp.asarray(values))
+        want = np.linalg.solve(np.asarray(a.to_dense()), b)
+        np.testing.assert_allclose(tj.solve(a, jnp.asarray(b)), want, rtol=1e-9, atol=1e-12)

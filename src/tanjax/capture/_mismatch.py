@@ -7,7 +7,7 @@ from jax.tree_util import KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, message
-from tanjax._marks import MOVING, Static, split
+from tanjax._marks import MOVING, Static, is_operand
 from tanjax._typing import AnyArray
 
 from ._tracing import Traced, is_result
@@ -16,9 +16,19 @@ from ._types import aval_text
 
 def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> list[AnyArray]:
     """The arrays among arguments. **Raises:** `CaptureError` naming what is not as captured."""
-    operands, tree, shape = split((args, kwargs), is_result)
+    leaves, tree = jax.tree.flatten((args, kwargs))
     if tree != t.tree:
         raise other(name, "the arguments", expected(t.tree), expected(tree))
+    # A number that a definition passed to its function is a parameter of what that was traced to.
+    moves = [
+        is_operand(x) or (was is MOVING and is_result(x))
+        for x, was in zip(leaves, t.shape, strict=True)
+    ]
+    operands = [x for x, moving in zip(leaves, moves, strict=True) if moving]
+    shape = tuple(
+        MOVING if moving else x if type(x) is Static else Static(x)
+        for x, moving in zip(leaves, moves, strict=True)
+    )
     if shape != t.shape:
         for (path, _), was, now in zip(_paths(tree), t.shape, shape, strict=True):
             if was is not now and was != now:

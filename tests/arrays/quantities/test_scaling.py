@@ -592,3 +592,8 @@ def test_a_number_that_does_not_fit_names_no_unit_of_another_dimension():
     with pytest.raises(tj.ScaleError) as error:
         _ = (tj.quantity(jnp.float32(1e30), "kg") ** 2).value
     assert "Gm" not in str(error.value)
+
+
+def test_a_sum_of_many_small_numbers_leaves_the_range():
+    many = jnp.full(2**14, 8.0, "float16") * m
+    assert_close(tnp.sum(many), 2**17)

@@ -366,6 +366,11 @@ def test_natural_cotangents_and_tangents_convert_their_prefix(value):
         jax.tree.map(close, got, want)
 
 
+def test_natural_tangent_of_a_temperature_is_a_difference():
+    q, step = (tj.Unitful(jnp.array(v), "degC") for v in ([20.0, 30.0], [2.0, 3.0]))
+    assert_quantity(tj.pushforward_of_destructure(q)(step), "delta_degC", [2.0, 3.0])
+
+
 @every_value
 @pytest.mark.parametrize("wrong", [m, s, 1.0])
 def test_a_cotangent_of_another_dimension_is_refused(value, wrong):

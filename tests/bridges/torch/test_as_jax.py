@@ -1,7 +1,9 @@
 """Modules and exported programs as pure functions: values, gradients, state, randomness, leaks."""
 
+import contextlib
 import copy
 import io
+import threading
 
 import pytest
 
@@ -466,3 +468,26 @@ def test_conditions_and_loops_of_an_exported_program():
     params, f = tjt.as_jax(torch.export.export(Made(branching), (X,)))
     got = jax.grad(lambda x: f(params, x).sum())(array(X - 1))
     assert_same(got, np.ones((4, 3)))
+
+
+def test_two_threads_in_one_module_keep_their_tensors_apart():
+    """Each reads from a buffer what it has written, though the other has had time to write."""
+    both = threading.Barrier(2)
+
+    def run(self, x):
+        self.seen.copy_(x)
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other waits for its turn
+            both.wait(0.5)
+        return self.seen * 1
+
+    module = Made(run)
+    module.register_buffer("seen", torch.zeros(3))
+    params, f = tjt.as_jax(module)
+    found = {}
+    call = lambda n: found.update({n: f.with_state(params, jnp.full(3, n))[0].tolist()})
+    threads = [threading.Thread(target=call, args=(n,)) for n in (1.0, 2.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {1.0: [1.0] * 3, 2.0: [2.0] * 3}

@@ -331,6 +331,14 @@ def test_gradients_are_coordinates():
     assert_agree(p.grad.payload, gradient)
 
 
+def test_norm_of_a_gradient_has_the_unit_of_its_entries():
+    q = tjt.from_jax(tj.Unitful(D, "m"), requires_grad=True)
+    (q @ tjt.from_jax(VECTOR * tj.unit("s"))).sum().backward()
+    norm = torch.linalg.vector_norm(q.grad)
+    assert norm.payload.unit == tj.unit("s")
+    assert_agree(norm.payload.value, jnp.linalg.norm(VECTOR))
+
+
 def test_writes_mean_the_matrix_where_there_is_no_parameter():
     a = tjt.from_jax(K)
     a.mul_(2.0)

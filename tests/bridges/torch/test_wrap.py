@@ -88,6 +88,17 @@ def test_fields_that_the_matrix_does_not_determine():
         torch.func.jvp(lambda k: tjt.wrap(read)(k @ k), (tjt.from_jax(k),), (tjt.from_jax(k),))
 
 
+def test_second_derivatives_of_each_of_two_results_are_its_own():
+    """Gradients that can be differentiated, of the first result and then of the second."""
+    x = X.clone().requires_grad_()
+    first, second = tjt.wrap(lambda x: (jnp.sum(x**3), jnp.sum(x**4)))(x)
+    for y, power in ((first, 3), (second, 4)):
+        (slope,) = torch.autograd.grad(y, x, create_graph=True)
+        assert_agree(slope.detach().payload, power * VECTOR ** (power - 1))
+        (curvature,) = torch.autograd.grad(slope.sum(), x)
+        assert_agree(curvature.payload, power * (power - 1) * VECTOR ** (power - 2))
+
+
 def test_every_order_and_transformation():
     f = lambda x: tj.logdet(tj.Diagonal(x * x + 1))
     wrapped, third = tjt.wrap(f), f

@@ -35,6 +35,8 @@ CASES = {
     "quadratic form": (lambda a, x: tj.quadratic_form(tj.inv(a), x), "ax", "solve matmul"),
     "logdet": (lambda a, b: tj.logdet(a @ b), "ab", "logdet logdet"),
     "slogdet": (lambda a, b: tj.slogdet(a @ b), "ab", "slogdet slogdet"),
+    "slogdet of a negative factor": (lambda a, b: tj.slogdet(a @ jnp.roll(b, 1, 1)), "ab",
+                                     "slogdet slogdet"),
     "logdet of an inverse": (lambda a: tj.logdet(tj.inv(a)), "a", "logdet"),
     "det": (lambda a, b: tj.det(a @ b), "ab", "det det cond det"),
     "update": (lambda d, u, x: tj.solve(tj.Diagonal(d) + u @ u.T, x), "dux",

@@ -60,6 +60,12 @@ def in_a_branch(s, x):
     return one, tj.logdet(a), tj.solve(a, one)
 
 
+def in_a_branch_of_jax(s, x):
+    a = definite(s)
+    one = jax.lax.cond(x[0] > 0, lambda x: tj.solve(a, x), lambda x: x, x)
+    return one, tj.logdet(a), tj.solve(a, one)
+
+
 def nested(s, x):
     a = definite(s)
     return tj.scan(lambda c, _: (steps(tj.scan, a, c), None), x, None, length=2)[0]
@@ -95,6 +101,7 @@ CASES = [
     (loop_of_jax, "sx", "factorize[Symmetric] scan solve* logdet*"),
     (within_a_step, "sx", f"scan {BOTH}"),
     (in_a_branch, "sx", "factorize[Symmetric] cond* solve* logdet* solve*"),
+    (in_a_branch_of_jax, "sx", "factorize[Symmetric] cond solve* logdet* solve*"),
     (nested, "sx", "factorize[Symmetric] scan* scan* solve*"),
     (gradient_inside, "sx", "factorize[Symmetric] grad* solve* logdet*"),
     (two_matrices, "sax", f"{BOTH} factorize logdet* factorize[Symmetric] solve* solve* logdet*"),

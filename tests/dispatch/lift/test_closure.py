@@ -1,6 +1,7 @@
 """Lifted code that reads more than its arguments: what it closes over, and when it changed."""
 
 import itertools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+import tanjax.numpy as tnp
 from quantities import assert_quantity
 from tanjax.units import km, m, s
 
@@ -80,3 +82,22 @@ def test_lift_integrates_with_a_rate_that_is_closed_over():
 
     got = tj.lift(steps)(jnp.ones(2) * km, 100.0 * tj.unit("ms"))
     assert_quantity(got.to("km"), "km", np.full(2, 0.8**3))
+
+
+def test_another_thread_takes_no_part_in_a_lift():
+    """There a length and a number have no sum, whatever code is lifted here meanwhile."""
+    caught = []
+
+    def other():
+        with pytest.raises(tj.UnitError) as error:
+            tnp.add(2.0 * m, jnp.ones(()))
+        caught.append(error)
+
+    def f(v):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return v * reference
+
+    assert_quantity(tj.lift(f)(3.0 * m), "m2", 6.0)
+    assert caught

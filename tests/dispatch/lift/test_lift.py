@@ -320,3 +320,9 @@ def test_parts_of_numbers_are_what_the_namespace_says(f, number):
     q = jnp.full(2, number) * km
     got, want = tj.lift(f)(q), getattr(tnp, f.__name__)(q)
     assert_quantity(got, want.unit, want.value)
+
+
+def test_an_index_in_percent_is_a_pure_number():
+    pick = tj.lift(lambda x, i: x[i.astype(int)])
+    for f in (pick, jax.jit(pick)):
+        assert_quantity(f(jnp.arange(10.0) * m, tj.Unitful(jnp.asarray(300.0), "percent")), "m", 3)

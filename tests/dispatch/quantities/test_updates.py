@@ -115,3 +115,12 @@ def test_what_is_filled_in_has_a_unit():
         out_of_bounds.get(mode="fill", fill_value=1.0)
     with pytest.raises(tj.UnitError):  # 0 degC, or 0 K?
         tj.Unitful(jnp.ones(2), "degC").at[0].set(0)
+
+
+def test_sums_beyond_the_range_are_kept():
+    """Numbers near the end of it, of which two fit and their sum does not."""
+    end = jnp.asarray([2.5e38, 1.0], "float32") * m
+    for sign, grow in ((1, end.at[0].add), (-1, (-end).at[0].subtract)):
+        grown = grow(jnp.float32(2.5e38) * m)
+        assert grown.dtype == jnp.float32
+        np.testing.assert_allclose(grown[0].to_value("Gm"), sign * 5e29, rtol=1e-6)

@@ -115,3 +115,11 @@ def test_forward_mode_runs_the_pushforward_and_reverse_mode_the_rule():
     assert_close(tj.frule(double, (a,), (one,))[1], tj.Diagonal(jnp.full(3, 30.0)))
     assert_close(jax.vjp(double, a)[1](one)[0], tj.Diagonal(jnp.full(3, 500.0)))
     assert_close(jax.vjp(cube, a)[1](one)[0], tj.Diagonal(3 * a.diag**2))
+
+
+def test_an_implementation_that_differentiates_itself_beats_a_rule_of_its_signature():
+    total = opted("differentiate")
+    total.natural_rule(tj.Diagonal)(
+        lambda a: (total.primal(a), lambda y_bar: tj.Fill(7 * y_bar, a.shape))
+    )
+    assert_close(jax.grad(total)(diagonal(*A)), tj.Diagonal(jnp.ones(3)))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from torch.nn import functional as F
 
+import tanjax as tj
 from tanjax.bridges import torch as tjt
 from torch_comparison import alike, assert_same_as_torch
 
@@ -205,6 +206,8 @@ def test_a_matrix_that_does_not_factorize_raises_torchs_error():
     with pytest.raises(torch.linalg.LinAlgError, match="leading minor of order 3"):
         torch.linalg.cholesky(indefinite)
     assert tjt.to_torch(torch.linalg.cholesky_ex(indefinite).info).item() == 3
+    structured = tjt.make(tj.Diagonal, tjt.from_torch(torch.tensor([1.0, 2, -1])))
+    assert tjt.to_torch(torch.linalg.cholesky_ex(structured).info).item() == 1
 
 
 def test_addmm_with_beta_zero_ignores_nan():
