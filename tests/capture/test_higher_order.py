@@ -353,6 +353,14 @@ def test_numbers_that_a_definition_passes_tell_its_programs_apart():
     program = assert_captures(f, X, derivative=False)
     assert len(body_of(program, "each")) == 4
 
+    class Rows(tj.Interpreter):
+        @tj.handles("sin")
+        def sin(self, equation, x):
+            return jnp.stack([x, -x])  # no program was captured for this shape
+
+    times = lambda x: each(lambda x, number: x * number, x)
+    assert is_same(Rows()(lambda x: times(jnp.sin(x)))(X), times(jnp.stack([X, -X])))
+
 
 @pytest.mark.parametrize("bounds", [(0, 5, 2), (0, 4, 2), (5, 0, -2), (3, 0, 2), (1, 0, -3)])
 def test_trips_of_a_loop_are_those_of_range(bounds):

@@ -235,8 +235,10 @@ class Interpreter:
             if not slot.programs:
                 return slot.function(*args, **kwargs)
             fits = [i for i, p in enumerate(slot.programs) if p.takes(args, kwargs)]
-            i = fits[0] if fits else len(slot.programs) - 1
-            return self.run(slot.programs[i], args, kwargs, consts[i])
+            if not fits:  # a handler made other arrays of what was captured
+                alike = [p.has_parameters(args, kwargs) for p in slot.programs]
+                fits = [max(range(len(alike)), key=lambda i: (alike[i], i))]
+            return self.run(slot.programs[fits[0]], args, kwargs, consts[fits[0]])
 
         return walked
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 from jax.tree_util import KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, message
-from tanjax._marks import MOVING, Static, is_operand
+from tanjax._marks import MOVING, Shape, Static, is_operand
 from tanjax._typing import AnyArray
 
 from ._tracing import Traced, is_result
@@ -19,16 +21,7 @@ def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -
     leaves, tree = jax.tree.flatten((args, kwargs))
     if tree != t.tree:
         raise other(name, "the arguments", expected(t.tree), expected(tree))
-    # A number that a definition passed to its function is a parameter of what that was traced to.
-    moves = [
-        is_operand(x) or (was is MOVING and is_result(x))
-        for x, was in zip(leaves, t.shape, strict=True)
-    ]
-    operands = [x for x, moving in zip(leaves, moves, strict=True) if moving]
-    shape = tuple(
-        MOVING if moving else x if type(x) is Static else Static(x)
-        for x, moving in zip(leaves, moves, strict=True)
-    )
+    operands, shape = _split_as(t, leaves)
     if shape != t.shape:
         for (path, _), was, now in zip(_paths(tree), t.shape, shape, strict=True):
             if was is not now and was != now:
@@ -39,6 +32,28 @@ def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -
         if (given.shape, given.dtype) != (var.aval.shape, var.aval.dtype):
             raise other(name, _argument(path), aval_text(var.aval), aval_text(given))
     return operands
+
+
+def has_parameters(t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
+    """Whether what is static among arguments is as captured, whatever the arrays are."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    return bool(tree == t.tree) and _split_as(t, leaves)[1] == t.shape
+
+
+def _split_as(t: Traced, leaves: Sequence[PyTree]) -> tuple[list[AnyArray], Shape]:
+    """The operands among leaves, and what stands in every place.
+
+    A number that a definition passes to its function is a parameter of what that was traced to.
+    """
+    moves = [
+        is_operand(x) or (was is MOVING and is_result(x))
+        for x, was in zip(leaves, t.shape, strict=True)
+    ]
+    pairs = list(zip(leaves, moves, strict=True))
+    static = lambda x: x if type(x) is Static else Static(x)
+    return [x for x, moving in pairs if moving], tuple(
+        MOVING if moving else static(x) for x, moving in pairs
+    )
 
 
 def _paths(tree: PyTreeDef) -> list[tuple[KeyPath, int]]:

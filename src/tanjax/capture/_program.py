@@ -35,7 +35,7 @@ from tanjax.arrays import is_quantity
 from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable
-from ._mismatch import expected, operands_of, other
+from ._mismatch import expected, has_parameters, operands_of, other
 from ._print import program_text
 from ._replay import Replay, as_it_is, compiled, inlined, is_no_call, is_no_unit
 from ._tracing import Traced, is_argument, trace
@@ -208,6 +208,10 @@ class Program:
         except CaptureError:
             return False
         return True
+
+    def has_parameters(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
+        """Whether arguments have the tree and the static values of the capture."""
+        return has_parameters(self._traced, tuple(args), kwargs)
 
     def check(self, args: PyTree, kwargs: dict[str, PyTree]) -> None:
         """**Raises:** `CaptureError` naming the argument that is not as captured."""
