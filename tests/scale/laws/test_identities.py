@@ -391,17 +391,3 @@ def test_factors_that_meet_in_one_entry_are_all_multiplied():
 def test_a_logarithm_to_the_base_of_two_is_right_beyond_the_range():
     found = tj.jit(lambda x: jnp.log2(x**12))(jnp.float32(1e30))
     assert found == pytest.approx(360 * np.log2(10), rel=1e-6)
-
-
-def test_a_quotient_by_a_power_without_a_reciprocal_is_held():
-    """To XLA it is a product with the power of the opposite exponent, which float32 flushes."""
-    f = lambda a, b: a / b ** jnp.float32(1.28)
-    a, b = jnp.array([1e38, 2.0], "float32"), jnp.array([1e30, 1.0], "float32")
-    want = np.asarray(a, float) / np.asarray(b, float) ** 1.28
-    np.testing.assert_allclose(tj.jit(f)(a, b), want, rtol=1e-5)
-
-
-def test_a_quotient_by_one_number_without_a_reciprocal_is_held():
-    """To XLA it is a product with the reciprocal, which float32 flushes."""
-    a, b = jnp.array([1e38, 2e38, 3e38], "float32"), jnp.float32(2e38)
-    np.testing.assert_allclose(tj.jit(lambda a, b: a / b)(a, b), [0.5, 1, 1.5], rtol=1e-6)
