@@ -283,3 +283,29 @@ def test_units():
     root = tj.sqrtm(SYMMETRIC * (1.0 * m**2))
     assert root.unit == m
     assert isinstance(root.value, tj.Symmetric)
+
+
+def test_the_logarithm_of_a_definite_matrix_promises_nothing_and_its_root_does():
+    a = tj.Symmetric(jnp.array([[0.1, 0.02], [0.02, 0.2]]), definite=True)
+    assert tj.sqrtm(a).definite
+    assert not tj.logm(a).definite
+
+
+def test_equations_of_lyapunov_with_a_complex_diagonal_take_its_conjugate():
+    d, q = jnp.array([0.3 + 0.4j, -0.5 + 0.1j]), jnp.array([[1.0, 2j], [0.5, 1.0 - 1j]])
+    a, star = np.diag(d), np.diag(d).conj()
+
+    def solutions(d):
+        x = tj.solve_lyapunov(tj.Diagonal(d), q)
+        y = tj.solve_discrete_lyapunov(tj.Diagonal(d), q)
+        return x, y
+
+    x, y = solutions(d)
+    np.testing.assert_allclose(a @ x + x @ star, q, atol=1e-12)
+    np.testing.assert_allclose(y - a @ y @ star, q, atol=1e-12)
+    closed = lambda d: (
+        q / (d[:, None] + jnp.conj(d)),
+        q / (1 - d[:, None] * jnp.conj(d)),
+    )
+    loss = lambda f: lambda d: sum(jnp.sum(jnp.abs(x) ** 2) for x in f(d))
+    np.testing.assert_allclose(jax.grad(loss(solutions))(d), jax.grad(loss(closed))(d), rtol=1e-9)

@@ -115,3 +115,27 @@ def test_sums_along_an_axis_of_a_banded_matrix(axis):
     a = tj.Banded(jnp.arange(1.0, 7.0).reshape(2, 3), 1, 0)
     with tj.densify("error"):
         np.testing.assert_array_equal(tj.sum(a, axis=axis), a.to_dense().sum(axis))
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_triangle_divided_by_a_diagonal_stays_in_its_half(lower):
+    a = tj.Triangular(jnp.array([[1.0, 2.0], [3.0, 4.0]]), lower=lower)
+    x = tj.solve(tj.Diagonal(jnp.array([2.0, 4.0])), a)
+    assert isinstance(x, tj.Triangular)
+    half = np.tril if lower else np.triu
+    np.testing.assert_allclose(x.to_dense(), half([[0.5, 1.0], [0.75, 1.0]]))
+
+
+def test_gradients_of_systems_with_a_symmetric_update_of_a_triangle_are_those_of_the_sum():
+    """The transposed base needs another solution than the base."""
+    data, u, b = (
+        jnp.array([[2.0, 0.0], [1.0, 3.0]]),
+        jnp.array([[0.5], [0.7]]),
+        jnp.array([1.0, 2.0]),
+    )
+    update = lambda data, u: tj.LowRankUpdate(tj.Triangular(data), u)
+    dense = lambda data, u: jnp.tril(data) + u @ u.T
+    got = jax.grad(lambda *x: jnp.sum(tj.solve(update(*x), b) ** 2), (0, 1))(data, u)
+    want = jax.grad(lambda *x: jnp.sum(jnp.linalg.solve(dense(*x), b) ** 2), (0, 1))(data, u)
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
