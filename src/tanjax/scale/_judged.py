@@ -36,7 +36,6 @@ from .magnitudes._evaluate import (
     rounded,
     simulate,
 )
-from .magnitudes._evaluation import GROWTH
 from .magnitudes._losses import Mask, lost_errors, together
 from .magnitudes._nested import tested_by
 from .numbers import _range
@@ -346,14 +345,12 @@ def unseen(
     """Equations that could not be run on these numbers, which bounds do not make known.
 
     The laws of `rng_uniform` and `shard_map` give nothing but bounds. They suffice where the
-    exponents of a plan hold all numbers. Elsewhere numbers are lost, and no run tells which. Bounds
-    of a long loop, part of whose steps were run, suffice anyhow.
+    exponents of a plan hold all numbers. Elsewhere numbers are lost, and no run tells which.
 
     **Arguments:** `exponents`: of the plan; None if plain floating point loses nothing.
     """
     m, is_lost = reference.magnitudes, reference.beyond and not _all_finite(reference)
     fits = exponents is None or _fits(graph, m, exponents)
-    suffice = (GROWTH, NO_RULE) if fits else (GROWTH,)
     late = _not_taken(graph.nodes, m) if reference.estimated else []
     said = [_NOT_TAKEN.format(at=_at(node.source)) for node in late[:1]]
     return (
@@ -362,7 +359,7 @@ def unseen(
         + [
             f"the numbers of `{node.primitive}`{_at(source)} could not be looked at ({reason})."
             for node, reason, source in reference.skipped
-            if reason != OVER_BUDGET and not (reason in suffice and _is_bounded(node, m))
+            if reason != OVER_BUDGET and not (fits and reason == NO_RULE and _is_bounded(node, m))
         ][:3]
     )
 

@@ -13,7 +13,6 @@ from ..numbers._wide import Wide
 OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
 ENDLESS = "endless"  # a loop that ends in a wide range, and not in that of its dtypes
 NO_RULE = "no rule"  # to run a primitive
-GROWTH = "a long loop whose values grow faster than geometrically"  # so a sample says too little
 
 # What an input is given as: an array, a number, a `Wide`, or None if nobody knows it.
 Given: TypeAlias = AnyArray

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._forms import is_float
 from ..numbers._wide import Wide, magnitude_of, normalised
-from ._evaluation import GROWTH, Numbers
+from ._evaluation import Numbers
 
 if TYPE_CHECKING:
     from ._evaluate import Run
@@ -82,7 +82,7 @@ def run_loop(
                 )
                 moved = _continue_carry(carry, early, i, end) if sound else None
                 if moved is None:
-                    run.skip(node, GROWTH)
+                    run.skip(node, "a long loop whose values grow faster than geometrically")
                 return moved
         return carry
     finally:
