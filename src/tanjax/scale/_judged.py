@@ -332,25 +332,14 @@ def _is_bounded(node: Node, m: Magnitudes) -> bool:
     return all(v.is_floating and m[v.index] is not None for v in node.outputs)
 
 
-def _fits(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
-    """Whether the exponent of each value holds all of its numbers."""
-    floating = [v for v in graph.values if v.is_floating and m[v.index] is not None]
-    rooms = [(exponents.of(v), *_range.exponents(v, m)) for v in floating]
-    return all(low <= at <= high for at, low, high in rooms)
-
-
-def unseen(
-    graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
-) -> list[str]:
+def unseen(graph: ScaleGraph, reference: Evaluation) -> list[str]:
     """Equations that could not be run on these numbers, which bounds do not make known.
 
-    The laws of `rng_uniform` and `shard_map` give nothing but bounds. They suffice where the
-    exponents of a plan hold all numbers. Elsewhere numbers are lost, and no run tells which.
-
-    **Arguments:** `exponents`: of the plan; None if plain floating point loses nothing.
+    Of some a law gives nothing but bounds (`rng_uniform`, or the parts of `shard_map`), which say
+    enough where all numbers stay in their range. Elsewhere no result can be judged.
     """
+    is_alarming = any(_range.is_alarming(v, reference.magnitudes) for v in graph.values)
     m, is_lost = reference.magnitudes, reference.beyond and not _all_finite(reference)
-    fits = exponents is None or _fits(graph, m, exponents)
     late = _not_taken(graph.nodes, m) if reference.estimated else []
     said = [_NOT_TAKEN.format(at=_at(node.source)) for node in late[:1]]
     return (
@@ -359,7 +348,8 @@ def unseen(
         + [
             f"the numbers of `{node.primitive}`{_at(source)} could not be looked at ({reason})."
             for node, reason, source in reference.skipped
-            if reason != OVER_BUDGET and not (fits and reason == NO_RULE and _is_bounded(node, m))
+            if reason != OVER_BUDGET
+            and not (reason == NO_RULE and _is_bounded(node, m) and not is_alarming)
         ][:3]
     )
 

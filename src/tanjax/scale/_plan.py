@@ -286,7 +286,7 @@ def plan(
         expected=None if is_short else _expected(graph, reference, done),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph, m),
         free_outputs=free,
-        alarms=(*alarms, *unseen(graph, reference, done.exponents if lost else None)),
+        alarms=(*alarms, *unseen(graph, reference)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
