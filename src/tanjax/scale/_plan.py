@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ._choice import Chosen, Doubts, assigned, misfits
 from ._judged import Arrays, fitting, lacks, left_of, right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import NO_RULE, PARTS, Evaluation, Given, evaluate, rounded, simulate
+from .magnitudes._evaluate import PARTS, Evaluation, Given, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses
@@ -75,11 +75,6 @@ class Plan(NamedTuple):
     grade: str = "seen"
     looks: int = 1
     alarms: tuple[str, ...] = ()
-
-    @staticmethod
-    def is_of_program(alarm: str) -> bool:
-        """Whether an alarm tells of the program whatever its numbers, so that it is said once."""
-        return alarm.endswith(f"({NO_RULE}).")
 
     def is_missed(self, results: Arrays) -> bool:
         """Whether results of plain JAX are all zero where this estimate has something else."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,6 @@ class PlannedFunction:
         self._calls = 0  # of plans that are estimates
         self._strangers = 0  # calls in a row with arguments that are not those of the last call
         self._said = False  # that it was called under a trace
-        self._told = set[str]()  # alarms of the program
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
@@ -268,22 +266,14 @@ class PlannedFunction:
     def _say_alarms(self) -> None:
         """What may be wrong in the results of plans just made."""
         alarms, self._making.alarms = self._making.alarms, []
-        self._say(alarms)
-
-    def _say(self, alarms: Iterable[str]) -> None:
-        """Warn; of a primitive without a law once per program."""
-        from tanjax.scale import Plan
-
         for alarm in alarms:
-            if alarm not in self._told:
-                self._warn(alarm)
-            if Plan.is_of_program(alarm):
-                self._told.add(alarm)
+            self._warn(alarm)
 
     def _say_again(self, entry: Entry) -> None:
         """The same, of a plan that is used again for numbers like those that it was made for."""
         if entry.grade == "guessed":
-            self._say(entry.plan.alarms)
+            for alarm in entry.plan.alarms:
+                self._warn(alarm)
 
     def _remember(
         self, case: Case, program: Any, args: Args, kwargs: Kwargs, leaves: Leaves = ()
