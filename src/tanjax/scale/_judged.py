@@ -28,7 +28,6 @@ from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
 from .laws._law import LAWS
 from .magnitudes._evaluate import (
     ENDLESS,
-    NO_RULE,
     OVER_BUDGET,
     PARTS,
     UNDEFINED,
@@ -327,35 +326,25 @@ def _all_finite(reference: Evaluation) -> bool:
     return all(x is None or bool(np.isfinite(x.array).all()) for x in reference.outputs)
 
 
-def _is_bounded(node: Node, m: Magnitudes) -> bool:
-    """Whether the law of a primitive gives bounds instead of numbers, as of a draw at run time."""
-    return all(v.is_floating and m[v.index] is not None for v in node.outputs)
-
-
 def unseen(graph: ScaleGraph, reference: Evaluation) -> list[str]:
-    """Equations that could not be run on these numbers, which bounds do not make known.
-
-    Of some a law gives nothing but bounds (`rng_uniform`, or the parts of `shard_map`), which say
-    enough where all numbers stay in their range. Elsewhere no result can be judged.
-    """
-    is_alarming = any(_range.is_alarming(v, reference.magnitudes) for v in graph.values)
+    """Equations that could not be run, and of whose numbers nothing is known."""
     m, is_lost = reference.magnitudes, reference.beyond and not _all_finite(reference)
     late = _not_taken(graph.nodes, m) if reference.estimated else []
-    said = [_NOT_TAKEN.format(at=_at(node.source)) for node in late[:1]]
+    said = [_NOT_TAKEN.format(at=_at(node)) for node in late[:1]]
     return (
         [_BEYOND] * is_lost
         + said
         + [
-            f"the numbers of `{node.primitive}`{_at(source)} could not be looked at ({reason})."
-            for node, reason, source in reference.skipped
+            f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
+            for node, reason in reference.skipped
             if reason != OVER_BUDGET
-            and not (reason == NO_RULE and _is_bounded(node, m) and not is_alarming)
+            and not all(v.is_floating and m[v.index] is not None for v in node.outputs)
         ][:3]
     )
 
 
-def _at(source: str) -> str:
-    return f" at {source}" if source else ""
+def _at(node: Node) -> str:
+    return f" at {node.source}" if node.source else ""
 
 
 def unknown_primitives(graph: ScaleGraph) -> list[str]:

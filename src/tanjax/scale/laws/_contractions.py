@@ -5,7 +5,7 @@ Numbers too far apart for one exponent are multiplied by fractions and exponents
 
     contract(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ())))  # 2 by 4, of 3.0
 
-Sharp edge: of numbers too far apart, a transform takes those below 2^-1000 of its largest for 0.
+Sharp edge: the transform has no form for numbers too far apart.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ from ..numbers._interval_record import (
     span,
     sum_of,
 )
-from ..numbers._spread import (
-    Parts,
-    at_largest,
-    is_spread,
-    multiply_matrices,
-    parts_of,
-    plus,
-)
+from ..numbers._spread import Parts, multiply_matrices, parts_of, plus
 from ..numbers._wide import Numbers, Wide, normalised
 from ._forms import dtype_of, is_float
 from ._law import known, law, spread_form
@@ -150,7 +143,7 @@ def _fft_bound(node: Node, a: Record) -> Record:
     return span(-INFINITY, a.high + bits)
 
 
-@law("fft", "*x: u -> u", work=32, spread=True, bound=known(_fft_bound))
+@law("fft", "*x: u -> u", work=32, bound=known(_fft_bound))
 def fft(node: Node, xs: list[Wide]) -> list[Wide]:
     lengths = node.params["fft_lengths"]
     kind = getattr(node.params["fft_type"], "name", str(node.params["fft_type"])).upper()
@@ -158,8 +151,4 @@ def fft(node: Node, xs: list[Wide]) -> list[Wide]:
         "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
     }[kind]  # fmt: skip
     axes = tuple(range(-len(lengths), 0))
-    array, power = xs[0].array, xs[0].exponent
-    if is_spread(xs[0]):  # each result is a sum of all numbers, or their difference
-        array, power = at_largest(xs[0], axes)
-    out = transform(array, s=lengths, axes=axes)
-    return [Wide(out, np.broadcast_to(power, out.shape) if is_spread(xs[0]) else power)]
+    return [Wide(transform(xs[0].array, s=lengths, axes=axes), xs[0].exponent)]

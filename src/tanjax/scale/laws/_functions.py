@@ -37,7 +37,6 @@ from ..numbers._wide import (
 )
 from . import _function_bounds as bounds, _rows as rows
 from ._arithmetic import power_bound, whole_power
-from ._by_jax import in_double
 from ._forms import dtype_of, is_float
 from ._identities import IDENTITIES
 from ._law import Evaluate, Numeric, ToWide, known, law
@@ -345,7 +344,7 @@ def _lgamma_far(x: Wide, large: np.ndarray) -> Wide:
 
 # -- the table ------------------------------------------------------------------------------------
 
-_TABLE: dict[str, Evaluate] = {
+_TABLE: dict[str, Evaluate | None] = {
     "exp": exponential,
     "exp2": exponential_2,
     "log": logarithm,
@@ -377,7 +376,7 @@ _TABLE: dict[str, Evaluate] = {
     "igamma": _plain(_scipy("gammainc")),
     "igammac": _as_far_as_jax("gammaincc", lambda a, x, limit: np.abs(a) < 1 / limit),
     "regularized_incomplete_beta": _plain(_scipy("betainc")),
-    "igamma_grad_a": in_double,
+    "igamma_grad_a": None,
 }
 _SHARED = {"log2": "log", "digamma": "lgamma"}
 _COMPLEX = {"exp", "exp2", "log", "log2"}  # the others grow like exp there, or have branches
@@ -388,7 +387,7 @@ for _name, _evaluate in _TABLE.items():
         _name,
         "*x: 1 -> 1",
         evaluate=_evaluate,
-        spread=True,
+        spread=_evaluate is not None,
         work=_COSTLY,
         bound=_bound and known(_bound),
         real_only=_name not in _COMPLEX,

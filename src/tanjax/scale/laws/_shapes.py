@@ -182,19 +182,17 @@ def _sort_key(a: np.ndarray) -> np.ndarray:
     return a + 0.0 if a.dtype.kind == "f" else a  # -0 and 0 are equal
 
 
-@law("top_k approx_top_k", "a: U -> (u, -)", work=16, bound=parts, spread=by_order(1))
+law("approx_top_k", "a: U -> (u, -)", bound=parts)
+
+
+@law("top_k", "a: U -> (u, -)", work=16, bound=parts, spread=by_order(1))
 def top_k(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The largest entries, or the smallest; some backends have others nearly as large."""
-    p = node.params
-    axis: int = p["reduction_dimension"] if "reduction_dimension" in p else p.get("axis", -1)
+    axis = node.params.get("axis", -1)
     a = np.asarray(xs[0].array)
-    if p.get("is_max_k", True):
-        # Descending and stable; NaN counts as largest.
-        order = np.flip(np.argsort(np.flip(a, axis), axis=axis, kind="stable"), axis)
-        order = a.shape[axis] - 1 - order
-    else:
-        order = np.argsort(a, axis=axis, kind="stable")
-    order = np.take(order, np.arange(node.outputs[0].aval.shape[axis]), axis)
+    # Descending and stable; NaN counts as largest.
+    order = np.flip(np.argsort(np.flip(a, axis), axis=axis, kind="stable"), axis)
+    order = a.shape[axis] - 1 - order
+    order = np.take(order, np.arange(node.params["k"]), axis)
     index = node.outputs[1].aval.dtype
     return [Wide(np.take_along_axis(a, order, axis), xs[0].exponent), Wide(order.astype(index))]
 
