@@ -43,7 +43,7 @@ def test_no_step_changes_the_graph():
     reference = evaluate(graph, [x])
     simulate(graph, reference)
     bound(graph, [x], reference.magnitudes)
-    solved = assigned(graph, reference, [False, False], [], [])
+    solved = assigned(graph, reference, [False, False], 1.0, [], [])
     widest(graph, solved.exponents, reference.magnitudes[:1])
     results = jax.jit(replay(graph, solved.exponents))([x])
     assert any(solved.exponents.values)
