@@ -39,6 +39,7 @@ from .show._progress import progress
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
+TIME_LIMIT = 1.0  # seconds for the integer program; small ones have longer (`_choice.py`)
 
 log = logging.getLogger("tanjax.scale")
 
@@ -245,6 +246,7 @@ def plan(
     notes: Sequence[str] = (),
     thorough: bool = False,
     hide: bool = False,
+    time_limit: float = TIME_LIMIT,
 ) -> Plan:
     """Plan a closed jaxpr: about 10 µs per equation if nothing is out of range.
 
@@ -262,8 +264,8 @@ def plan(
         m, free = reference.magnitudes, tuple(free_outputs)
         lost = lost_in_plain(graph, reference, free)
         advance(count // 8)
-        ask = graph, reference, free, said, alarms
-        solved = assigned(*ask) if lost else _as_it_is(graph, m, said)
+        ask = free, time_limit, said, alarms
+        solved = assigned(graph, reference, *ask) if lost else _as_it_is(graph, m, said)
         solved = _hidden(graph, solved) if hide else solved
         advance(count // 4)
     done, is_short = solved or Chosen(Exponents.none(graph)), alarms or (lost and solved is None)

@@ -14,7 +14,7 @@ import pytest
 
 import tanjax as tj
 from tanjax._errors import ScaleWarning
-from tanjax.scale import _plan
+from tanjax.scale import _call, _plan
 from tanjax.scale.graph import _literals
 from tanjax.scale.laws._law import LAWS
 from tanjax.transforms import _entries
@@ -178,7 +178,16 @@ def test_a_constant_that_cannot_be_restored_is_reported(wide):
     assert not fine.notes
 
 
-# -- a planner that is wrong or broken ------------------------------------------------------------
+# -- a planner that is slow, wrong or broken ------------------------------------------------------
+
+
+def test_without_time_exponents_are_propagated():
+    """The results are right all the same; the plan says that it may be dearer than needed."""
+    view = tj.scale_graph(lambda x, y: x * x / y + y * y / x)(full(LARGE), full(2 * LARGE))
+    view.assign(time_limit=0.0)
+    assert not view.plan.identity
+    got = _call.run(view.plan, [full(LARGE), full(2 * LARGE)])[0]
+    np.testing.assert_allclose(got, full(4.5 * LARGE), rtol=1e-6)
 
 
 def test_an_estimate_that_was_wrong_is_made_again(monkeypatch):

@@ -304,21 +304,26 @@ def measured():
 
 @on_two_processes
 def agreement():
-    """Plans that differ, or that fail in one process, are not used by any."""
+    """Plans that differ, because of clocks or errors in one process, are not used by any."""
     me = jax.process_index()
     [seen] = _hosts.looked_at([make("near")])
     closed = jax.make_jaxpr(lambda x: x * x)(jnp.float32(1))
     plan = _plan.identity_plan(build(closed), [False], False, ())
+    asked = []
 
-    def different():
+    def slow(**how):
+        asked.append(how)
+        return plan._replace(method="identity" if how else f"{me}")
+
+    def different(**how):
         return plan._replace(method=f"{me}")
 
-    def fails():
+    def fails(**how):
         if me:
             raise ValueError("only here")
         return plan
 
-    found = [agreed(lambda: plan, [seen]).method]
+    found = [agreed(slow, [seen]).method, len(asked)]
     for ask in (different, fails):
         try:
             agreed(ask, [seen])
@@ -509,8 +514,8 @@ def test_magnitudes_are_of_the_whole_array(processes):
 
 @pytest.mark.processes
 def test_processes_that_cannot_agree_run_plain_jax_and_say_so(processes):
-    method, *errors, warned = results(processes, "agreement")
-    assert method == "identity"
+    method, asked, *errors, warned = results(processes, "agreement")
+    assert (method, asked) == ("identity", 2)
     assert errors == ["RuntimeError", "RuntimeError"]
     assert any("could not be planned" in text for text in warned)
 
