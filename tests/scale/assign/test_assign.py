@@ -4,17 +4,21 @@ import math
 import random
 
 import hypothesis
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from assignment_problems import Program, assert_valid
+from tanjax.scale.assign import _problem
 from tanjax.scale.assign._assign import ANY, FREE, AssignmentProblem, assign, evaluate
 from tanjax.scale.assign._cells import loosen
 from tanjax.scale.assign._conflicts import Propagation
 from tanjax.scale.assign._cover import exact, greedy, packing
 from tanjax.scale.assign._integer_program import solve
 from tanjax.scale.assign._presolve import System
+from tanjax.scale.graph._graph import build
 
 
 @st.composite
@@ -325,3 +329,13 @@ def test_without_time_the_answer_says_so_and_protects_what_it_can():
     assert found.violations == 0
     zero = np.zeros(len(problem.low), int), np.zeros(len(problem.use_value), int)
     assert evaluate(problem, *zero)[2] > 100
+
+
+def test_a_conversion_in_a_loop_costs_as_often_as_the_loop_runs():
+    body = lambda c, x: (c * x, None)
+    f = lambda x: jax.lax.scan(body, x, jnp.ones((10, 3)))[0] * 2.0
+    graph = build(jax.make_jaxpr(f)(jnp.ones(3)))
+    nothing = [None] * len(graph.values)
+    problem = _problem.problem_of(graph, nothing, [False], _problem.DEMANDS[0])
+    products = [problem.cost[v.index] for v in graph.values if v.node and v.node.primitive == "mul"]
+    assert sorted(products) == [3.0, 30.0]

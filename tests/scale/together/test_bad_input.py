@@ -245,13 +245,14 @@ def test_a_fault_while_constants_are_looked_for_costs_a_warning_too(monkeypatch)
 
 
 def test_a_rule_that_fails_leaves_its_value_unknown(monkeypatch):
-    """An evaluation rule on numbers that it was not made for: bounds take over, and it is said."""
+    """An evaluation rule on numbers that it was not made for: bounds take over."""
     failing = dataclasses.replace(LAWS["sin"], evaluate=lambda node, xs: 1 / 0)
     monkeypatch.setitem(LAWS, "sin", failing)
     f = lambda x: jnp.sin(x) + square_over(x) * 0
     x = full(1.5)
-    with pytest.warns(ScaleWarning, match=r"numbers of `sin` .* could not be looked at"):
-        assert_same_bits(tj.jit(f)(x), jax.jit(f)(x))
+    plan = plan_of(f, x)
+    assert plan.is_estimate
+    assert_same_bits(tj.jit(f)(x), jax.jit(f)(x))
 
 
 def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):

@@ -447,7 +447,7 @@ def test_plain_jax_is_not_believed_in_silence_where_exponents_give_something_els
     """Of a thousand steps a hundred are run, which are enough to see that the result is far off."""
     f = tj.jit(jax.grad(orbit), static_argnums=2)
     for _ in range(2):
-        with pytest.warns(tj.ScaleWarning, match=r"are wrong|may be wrong|be looked at"):
+        with pytest.warns(tj.ScaleWarning, match=r"results are wrong|may be wrong"):
             f(jnp.float32(1e7), jnp.float32(3e14), 1000)
 
 
