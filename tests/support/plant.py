@@ -313,12 +313,10 @@ class Map:
             contexts = {context for those in lines.values() for context in those}
         # A process has the name of the test that started it, and the part of it: `test (call)`.
         names = {re.sub(r" \((setup|call|teardown)\)$", "", context) for context in contexts}
-        files = {test.partition("::")[0] for test in self.seconds}
-        if any("" in lines.get(n, ()) for n in numbers):  # tests are collected by it: their values
+        if any("" in lines.get(n, ()) for n in numbers):  # it makes parameters of tests
             called = re.compile(rf"\b{re.escape(bug.function.rpartition(':')[2])}\b")
-            names |= {
-                f for f in files if (ROOT / f).is_file() and called.search((ROOT / f).read_text())
-            }
+            files = {test.partition("::")[0] for test in self.seconds} - {""}  # "" is the kit's
+            names |= {f for f in files if called.search((ROOT / f).read_text())}
         # A parameter finds the traces of an earlier one: all parameters of a test count.
         names |= {name.partition("[")[0] for name in names if "::test_" in name}
         parts = lambda test: {test, test.partition("[")[0], test.partition("::")[0]}

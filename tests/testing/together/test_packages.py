@@ -66,9 +66,10 @@ def test_failures_are_told_and_counted():
 
 
 def test_coverage_names_what_no_case_runs():
+    with pytest.raises(tj.CheckFailure) as failure:
+        check_coverage("tanjax_rules", list(good_cases()))
     for name in ("eigh_diagonal", "matmul_rule", "eigh_push"):  # one in each table
-        with pytest.raises(tj.CheckFailure, match=name):
-            check_coverage("tanjax_rules", list(good_cases()))
+        assert name in str(failure.value)
 
 
 def test_shipped_rules_and_types_are_all_covered():
