@@ -2,6 +2,8 @@
 
 import collections
 import shutil
+import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -72,32 +74,93 @@ def test_edge():
 
 
 @pytest.fixture
-def tree(tmp_path):
-    """A tree of one module and three tests, with what plants bugs in it."""
-    for name in ("rules/tanjax_rules", "tests/support"):
+def tree(tmp_path, monkeypatch):
+    """A tree of one module and three tests, in which `plant` works."""
+    for name in ("rules/tanjax_rules", "tests/support", ".planted"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "rules/tanjax_rules/__init__.py").write_text(MODULE)
     (tmp_path / "tests/test_rules.py").write_text(TESTS)
     shutil.copy2(plant.__file__, tmp_path / "tests/support")
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(plant, "ROOT", tmp_path)
+    monkeypatch.setattr(plant, "FOLDER", tmp_path / ".planted")
     return tmp_path
+
+
+SQUARE, STRIP, EDGE = (
+    f"tests/test_rules.py::test_{name}" for name in ("area_of_a_square", "area_of_a_strip", "edge")
+)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "planted", "caught"),
     [
-        ("a * b", "a + b", "tests/test_rules.py::test_area_of_a_strip"),  # 2 + 2 is 4, too
+        ("a * b", "a + b", STRIP),  # 2 + 2 is 4, too
         ("a * b", "b * a", ""),
-        ("a * b", "a * c", "tests/test_rules.py::test_area_of_a_square"),
+        ("a * b", "a * c", SQUARE),
         ("return", "retrun", "tests/test_rules.py"),  # no test can be read
     ],
 )
 def test_first_catch_is_the_first_test_that_fails(tree, text, planted, caught):
-    names = ("test_area_of_a_square", "test_area_of_a_strip", "test_edge")
-    tests = [f"tests/test_rules.py::{name}" for name in names]
+    tests = [SQUARE, STRIP, EDGE]
     bug = plant.Bug("tanjax_rules:area", "factor", text, planted)
-    assert plant.first_catch(bug, tree, tests, dict.fromkeys(tests, 0.1)) == caught
+    assert plant.first_catch(bug, tree, tests, dict.fromkeys(tests, 0.1))[0] == caught
     assert (tree / "rules/tanjax_rules/__init__.py").read_text() == MODULE
+
+
+SUM = plant.Bug("tanjax_rules:area", "sign", "a * b", "a + b")
+CRASH = "import os, tanjax_rules\ndef test_bad():\n    tanjax_rules.area(1, 2)\n    os._exit(3)\n"
+BAD = {
+    "fails": "def test_bad():\n    assert 0\n",
+    "cannot be read": "raise OSError\n",
+    "crashes": CRASH,
+    "is gone": None,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_failure_without_a_bug_is_no_catch(tree, text):
+    if text:
+        (tree / "tests/test_bad.py").write_text(text)
+    tests = ["tests/test_bad.py::test_bad", STRIP]
+    tests_of = types.SimpleNamespace(tests=lambda _: tests, seconds=dict.fromkeys(tests, 0.1))
+    caught = plant.run([SUM], tests_of, 1, {}, lambda *_: None)
+    assert caught == {str(SUM): STRIP}
+
+
+@pytest.mark.processes
+def test_map_names_the_tests_of_a_line_that_are_still_there(tree):
+    pytest.importorskip("coverage")
+    gone = tree / "tests/test_gone.py"
+    gone.write_text(TESTS)
+    plant.make_map(1, ())
+    gone.unlink()
+    assert set(plant.Map(plant.collected(tree, ())).tests(SUM)) == {SQUARE, STRIP}
+
+
+@pytest.mark.processes
+def test_map_is_not_made_of_tests_that_crash(tree):
+    pytest.importorskip("coverage")
+    (tree / "tests/test_bad.py").write_text(CRASH)
+    with pytest.raises(SystemExit, match="test_bad"):
+        plant.make_map(1, ())
+    assert not (tree / ".planted/seconds.json").exists()
+
+
+def test_names_of_the_cases_of_the_kit_have_no_number():
+    """A new case shifts the numbers of those after it; the names in old maps still fit."""
+    assert plant.stable("::tanjax_rules::22:norm(Dense[2x2])") == "::tanjax_rules::norm(Dense[2x2])"
+    assert plant.stable("tests/test_a.py::test_b[::c::2:d]") == "tests/test_a.py::test_b[::c::2:d]"
+
+
+def test_mirror_of_a_module_is_the_place_of_its_tests():
+    mirror = lambda name: plant.mirror(Path(name))
+    of_rules = ["tests/linalg/test_solve", "tests/linalg/", "::tanjax_rules::"]
+    assert mirror("rules/tanjax_rules/linalg/solve.py") == of_rules
+    assert mirror("src/tanjax/units/_unit.py") == ["tests/units/test_unit", "tests/units/"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ The map comes from coverage.py, in every process that a test starts. JAX traces 
 second test of the same program would seem to run nothing: JAX's caches are cleared before each test
 function. The tests of a bug are those that run its text: first those of the mirror of its module
 and folder, then one parameter of each test function, fast tests first. The first failure ends the
-bug, or `SECONDS` of tests do. A test that caught a bug must pass without one; otherwise it is left
-out and its bugs run again.
+bug, or `SECONDS` of tests do. Each catch is repeated without the bug: the test or file that failed,
+or all tests of a process that crashed or did not end. If they fail again, they are left out and the
+bug runs again.
 
-Sharp edges: the map describes the tree at the time of `--map`. For text that runs at import, all
-tests of the module count. PyTorch's tests take part if torch is installed.
+Sharp edges: the map describes the tree at the time of `--map`; tests that are gone since are left
+out, and their number is printed. For text that runs at import, all tests of the module count.
+PyTorch's tests take part if torch is installed.
 """
 
 import argparse
@@ -129,12 +131,25 @@ def lines_of(bug, source):
 # --------------------------------------------- a pytest plugin: which test runs what, which fails
 
 
+def stable(nodeid):
+    """The name of a test; of a case of the kit without its number, which a new case shifts."""
+    return re.sub(r"^(::\w+::)\d+:", r"\1", nodeid)
+
+
 def pytest_configure(config):
     """In each worker: measure, begin without caches, write down what fails."""
     if "PLANT_MAP" in os.environ and hasattr(config, "workerinput"):
         config.pluginmanager.register(Contexts(), "plant-contexts")
     if "PLANT_TESTS" in os.environ:
         config.pluginmanager.register(Chosen(), "plant-chosen")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    """Write down the names of all tests."""
+    if "PLANT_COLLECTED" in os.environ:
+        names = sorted({stable(item.nodeid) for item in session.items})
+        Path(os.environ["PLANT_COLLECTED"]).write_text(json.dumps(names))
 
 
 class Contexts:
@@ -175,8 +190,8 @@ class Chosen:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
         items[:] = sorted(
-            (item for item in items if item.nodeid in self.order),
-            key=lambda item: self.order[item.nodeid],
+            (item for item in items if stable(item.nodeid) in self.order),
+            key=lambda item: self.order[stable(item.nodeid)],
         )
 
     def pytest_runtest_logreport(self, report):
@@ -188,7 +203,7 @@ class Chosen:
     def note(self, report):
         if report.failed:
             with open(os.environ["PLANT_FAILED"], "a") as file:
-                print(report.nodeid, file=file)
+                print(stable(report.nodeid), file=file)
 
 
 # ------------------------------------------------------------------- processes, in a tree of files
@@ -217,12 +232,32 @@ def copy_of_tree(folder):
     return folder
 
 
+def collected(tree, packages=tuple(ROOTS)):
+    """The names of all tests of a tree and of the cases of packages."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "plant"]
+    command += ["-p", "no:cacheprovider", *(f"--tanjax-check={package}" for package in packages)]
+    with tempfile.TemporaryDirectory() as folder:
+        names = Path(folder, "names")
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment(tree) | {"PLANT_COLLECTED": str(names)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            sys.exit(f"{done.stdout[-2000:]}\npytest cannot collect the tests: mend them first.")
+        return set(json.loads(names.read_text()))
+
+
 def failing(tree, tests, *, first=True):
     """Those of these tests that fail in a tree; a name in brackets where no test could say it."""
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     kit = {test.split("::")[1] for test in tests if test.startswith("::")}  # `::PACKAGE::CASE`
     command = [sys.executable, "-m", "pytest", "-p", "plant", "-p", "no:cacheprovider"]
-    command += ["-x"] * first + [f"--tanjax-check={package}" for package in sorted(kit)]
+    command += ["-x" if first else "--continue-on-collection-errors"]
+    command += [f"--tanjax-check={package}" for package in sorted(kit)]
     command += [file for file in files if file] or ["tests/support"]  # a folder without tests
     with tempfile.TemporaryDirectory() as folder:
         listed, failed = Path(folder, "tests"), Path(folder, "failed")
@@ -245,10 +280,21 @@ def failing(tree, tests, *, first=True):
     return names or (["[the tests do not begin]"] if done.returncode not in (0, 5) else [])
 
 
+def unsound(tree, tests):
+    """Those of these tests that fail in a tree without a bug, crash, or do not end."""
+    found = failing(tree, tests, first=False)
+    if not any(name.startswith("[") for name in found):
+        return found
+    if len(tests) == 1:
+        return tests
+    half = len(tests) // 2
+    return unsound(tree, tests[:half]) + unsound(tree, tests[half:])
+
+
 # ---------------------------------------------------------------------------------------- the map
 
 
-def make_map(workers):
+def make_map(workers, packages=tuple(ROOTS)):
     """Run every test once under coverage.py; store the lines and the seconds of each."""
     import coverage
 
@@ -271,38 +317,56 @@ disable_warnings = no-data-collected, module-not-measured
     (data / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()\n")
     variables = environment(ROOT)
     variables["PYTHONPATH"] = f"{data}{os.pathsep}{variables['PYTHONPATH']}"
+    variables.pop("PYTEST_CURRENT_TEST", None)  # where a test makes a map
     variables |= {"PLANT_MAP": str(data), "COVERAGE_PROCESS_START": str(settings)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "plant", "-n", str(workers)]
-    command += ["--dist", "worksteal", *(f"--tanjax-check={package}" for package in ROOTS)]
-    subprocess.run(command, cwd=ROOT, env=variables, check=False)
+    command += ["--dist", "worksteal", *(f"--tanjax-check={package}" for package in packages)]
+    wanted = collected(ROOT, packages)
+    done = subprocess.run(command, cwd=ROOT, env=variables, check=False)
+    seconds = {}
+    for path in data.glob("seconds-*"):
+        seconds |= dict(map(json.loads, path.read_text().splitlines()))
+    missing = sorted(wanted - set(map(stable, seconds)))
+    if missing or done.returncode > 1:  # 1: tests have failed; each has its lines
+        sys.exit(
+            f"pytest ended with status {done.returncode}, and {len(missing)} tests have not run to "
+            f"their end: no new map is made. {' '.join(missing[:3])}"
+        )
 
     whole = coverage.Coverage(data_file=str(FOLDER / "coverage"), config_file=False)
     whole.combine(str(path) for path in data.glob("coverage.*"))
     whole.save()
-    seconds = {}
-    for path in data.glob("seconds-*"):
-        seconds |= dict(map(json.loads, path.read_text().splitlines()))
     (FOLDER / "seconds.json").write_text(json.dumps(seconds))
     shutil.rmtree(data)
 
 
 def mirror(path):
-    """The beginnings of names of tests that mirror a module, nearest first."""
+    """The beginnings of names of tests that mirror a module, nearest first; of rules, the kit's."""
     parts = [part.strip("_") for part in path.with_suffix("").parts[2:]]
-    root = "tests/rules" if path.parts[0] == "rules" else "tests"
-    names = [f"{root}/{'/'.join(parts[:-1])}/test_{parts[-1]}".replace("//", "/")]
-    return names + [f"{root}/{'/'.join(parts[:n])}/" for n in range(len(parts) - 1, 0, -1)]
+    names = ["/".join(["tests", *parts[:-1], f"test_{parts[-1]}"])]
+    names += ["/".join(["tests", *parts[:n], ""]) for n in range(len(parts) - 1, 0, -1)]
+    return names + ["::tanjax_rules::"] * (path.parts[0] == "rules")
 
 
 class Map:
-    """Which tests run a line, and in which order to try them."""
+    """Which of these tests run a line, and in which order to try them."""
 
-    def __init__(self):
+    def __init__(self, there):
         import coverage
 
         self.data = coverage.CoverageData(str(FOLDER / "coverage"))
         self.data.read()
-        self.seconds = json.loads((FOLDER / "seconds.json").read_text())
+        self.seconds, gone = collections.Counter(), set()
+        for name, seconds in json.loads((FOLDER / "seconds.json").read_text()).items():
+            if (test := stable(name)) in there:
+                self.seconds[test] += seconds
+            else:
+                gone.add(test)
+        new = len(there - self.seconds.keys())
+        if gone or new:
+            print(
+                f"{len(gone)} tests of the map are gone, {new} are not in it: --map makes a new one"
+            )
 
     def tests(self, bug):
         """The tests of a bug, those first that probably catch it, soonest."""
@@ -312,7 +376,8 @@ class Map:
         if not contexts:  # it runs at import
             contexts = {context for those in lines.values() for context in those}
         # A process has the name of the test that started it, and the part of it: `test (call)`.
-        names = {re.sub(r" \((setup|call|teardown)\)$", "", context) for context in contexts}
+        ends = re.compile(r" \((setup|call|teardown)\)$")
+        names = {stable(ends.sub("", context)) for context in contexts}
         if any("" in lines.get(n, ()) for n in numbers):  # it makes parameters of tests
             called = re.compile(rf"\b{re.escape(bug.function.rpartition(':')[2])}\b")
             files = {test.partition("::")[0] for test in self.seconds} - {""}  # "" is the kit's
@@ -338,7 +403,10 @@ class Map:
 
 
 def first_catch(bug, tree, tests, seconds):
-    """The first test that fails with the bug in this tree, or an empty text."""
+    """The first test that fails with the bug in this tree, or an empty text.
+
+    **Returns:** its name, and the tests that must pass without the bug for this to be a catch.
+    """
     file = tree / bug.path
     source = file.read_text()
     file.write_text(planted(bug, source))
@@ -352,16 +420,17 @@ def first_catch(bug, tree, tests, seconds):
                     break
                 batch.append(test)
             if batch and (found := failing(tree, batch)):
-                return found[0]
+                return found[0], batch if found[0].startswith("[") else found[:1]
             at += size
-        return ""
+        return "", []
     finally:
         file.write_text(source)
 
 
-def run(chosen, workers, before, say):
+def run(chosen, tests_of, workers, before, say):
     """Plant each bug. **Returns** the first catch of each, empty if no test caught it."""
-    tests_of, left_out, caught = Map(), set(), {}
+    left_out, passed, caught, proofs = set(), set(), {}, {}
+    may_run = lambda test: not {test, test.partition("::")[0]} & left_out
     todo = collections.deque(chosen)
 
     def work():
@@ -373,9 +442,9 @@ def run(chosen, workers, before, say):
                 except IndexError:
                     return
                 start = time.perf_counter()
-                tests = [test for test in tests_of.tests(bug) if test not in left_out]
+                tests = [test for test in tests_of.tests(bug) if may_run(test)]
                 tests.sort(key=lambda test: test != before.get(str(bug)))
-                caught[bug] = first_catch(bug, tree, tests, tests_of.seconds)
+                caught[bug], proofs[bug] = first_catch(bug, tree, tests, tests_of.seconds)
                 say(bug, caught[bug], len(tests), time.perf_counter() - start)
 
     while todo:
@@ -385,11 +454,14 @@ def run(chosen, workers, before, say):
         for thread in threads:
             thread.join()
         with tempfile.TemporaryDirectory() as folder:
-            said = sorted({test for test in caught.values() if "::" in test} - left_out)
-            wrong = failing(copy_of_tree(Path(folder)), said, first=False)
-        left_out.update(wrong)
-        todo.extend(bug for bug, test in caught.items() if test in wrong)
-        for test in wrong:
+            tree, wrong = copy_of_tree(Path(folder)), set()
+            unproved = sorted({test for proof in proofs.values() for test in proof} - passed)
+            for at in range(0, len(unproved), BATCHES[1]):
+                wrong.update(unsound(tree, unproved[at : at + BATCHES[1]]))
+        left_out |= wrong
+        passed.update(filter(may_run, unproved))
+        todo.extend(bug for bug, proof in proofs.items() if not all(map(may_run, proof)))
+        for test in sorted(wrong):
             print(f"fails without a bug and is left out: {test}", flush=True)
     return {str(bug): test for bug, test in caught.items()}
 
@@ -404,6 +476,7 @@ def main():
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     before = json.loads(options.against.read_text()) if options.against else {}
+    before = {bug: stable(test) for bug, test in before.items()}
     if options.map or not (FOLDER / "seconds.json").exists():
         make_map(options.workers)
     if options.map:
@@ -414,12 +487,14 @@ def main():
     if importlib.util.find_spec("torch") is None:
         print("torch is not installed: the bugs of tanjax.bridges.torch are NOT planted")
         chosen = [bug for bug in chosen if not bug.function.startswith("tanjax.bridges.torch")]
+    with tempfile.TemporaryDirectory() as folder:
+        tests_of = Map(collected(copy_of_tree(Path(folder))))
     start = time.perf_counter()
 
     def say(bug, test, tests, seconds):
         print(f"{test or 'NOT CAUGHT':<60} {seconds:4.0f} s of {tests:5} tests  {bug}", flush=True)
 
-    caught = run(chosen, options.workers, before, say)
+    caught = run(chosen, tests_of, options.workers, before, say)
     CAUGHT.write_text(json.dumps(caught, indent=1, sort_keys=True))
     missed = [bug for bug, test in caught.items() if not test]
     minutes = (time.perf_counter() - start) / 60
