@@ -9,6 +9,8 @@ import tanjax as tj
 import tanjax.numpy as tnp
 from tanjax.testing import Samples
 
+pytestmark = pytest.mark.core
+
 S = Samples(12)
 A, B, Y = S.definite(3), S.definite(4), S.normal(12)
 THETA = jnp.array([1.3, 0.4, 0.2])

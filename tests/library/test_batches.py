@@ -287,6 +287,7 @@ def test_an_operation_of_ones_own():
     np.testing.assert_array_equal(bilinear(batch[0], x), [3.0, 3.0])
 
 
+@pytest.mark.core
 def test_no_matrix_is_formed_and_what_is_shared_is_computed_once():
     n, batch = 512, tj.Diagonal(jnp.ones((8, 512)))
     loss = lambda a, b: jnp.sum(tj.solve(a, b) ** 2) + jnp.sum(tj.logdet(a))

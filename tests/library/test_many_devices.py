@@ -20,6 +20,8 @@ from comparisons import assert_close, densely, scalar, wave
 from tanjax.arrays import is_inexact
 from tanjax.testing import cases_of
 
+pytestmark = pytest.mark.core
+
 N, K = 256, 4  # rows, and columns of thin matrices
 COLLECTIVE = re.compile(
     r"= (.*?) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\("

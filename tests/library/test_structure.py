@@ -15,6 +15,8 @@ import pytest
 import tanjax as tj
 from comparisons import wave
 
+pytestmark = pytest.mark.core
+
 N, K = 48, 2
 
 

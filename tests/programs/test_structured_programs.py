@@ -14,6 +14,8 @@ import pytest
 import tanjax as tj
 from comparisons import wave
 
+pytestmark = pytest.mark.core
+
 N, K = 192, 24
 WORD = 4  # bytes of a float32
 

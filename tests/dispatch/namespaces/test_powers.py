@@ -17,6 +17,8 @@ import tanjax as tj
 import tanjax.lax as tlax
 import tanjax.numpy as tnp
 
+pytestmark = pytest.mark.core
+
 G, HBAR, C = (6.6743e-11, "m3 / (kg s2)"), (1.054571817e-34, "J s"), (299792458.0, "m/s")
 K, H, E = (1.380649e-23, "J/K"), (6.62607015e-34, "J s"), (1.602176634e-19, "C")
 PROTON, ELECTRON, EPS0 = (1.67262192e-27, "kg"), (9.1093837e-31, "kg"), (8.8541878e-12, "C2/(N m2)")

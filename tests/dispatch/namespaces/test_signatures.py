@@ -13,6 +13,8 @@ from tanjax.dispatch.namespaces import function
 from tanjax.dispatch.namespaces.signatures import TABLES
 from tanjax.units.signatures import Signature
 
+pytestmark = pytest.mark.core
+
 MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 
 

@@ -11,6 +11,8 @@ import tanjax as tj
 import tanjax.numpy as tnp
 from comparisons import dense_tree
 
+pytestmark = pytest.mark.core
+
 A = jnp.asarray([[4.0, 1, 0.5], [1, 5, -1], [0.5, -1, 3]])
 S, D = tj.Symmetric(A), tj.Diagonal(jnp.asarray([1.0, 2.0, 4.0]))
 B = jnp.ones(3)

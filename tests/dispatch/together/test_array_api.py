@@ -7,6 +7,8 @@ import pytest
 import tanjax as tj
 from comparisons import assert_close, dense_tree
 
+pytestmark = pytest.mark.core
+
 X = jnp.asarray([0.5, -1.0, 2.0])
 MATRICES = {
     "Diagonal": tj.Diagonal(jnp.asarray([1.0, 2.0, 4.0])),

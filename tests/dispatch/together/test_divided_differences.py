@@ -9,6 +9,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 N = 4
 R = np.random.default_rng(11)
 BASIS = R.normal(size=(N, N)) + 1j * R.normal(size=(N, N))

@@ -8,6 +8,8 @@ from jax import lax
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 RNG = np.random.default_rng(0)
 ORDERS = ("nuc", 2, -2)
 TURN = np.linalg.qr(RNG.normal(size=(4, 4)))[0]

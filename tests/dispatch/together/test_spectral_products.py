@@ -13,6 +13,8 @@ import pytest
 
 import tanjax as tj
 
+pytestmark = pytest.mark.core
+
 N, K = 4, 2
 R = np.random.default_rng(7)
 W, V = (jnp.asarray(R.normal(size=(N, K))) for _ in range(2))
