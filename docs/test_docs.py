@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.docs
+pytestmark = [pytest.mark.docs, pytest.mark.processes]
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
