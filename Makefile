@@ -9,8 +9,9 @@ VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
 FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
-# The cases of all rules and the examples of all types are tests, too.
-CASES := --tanjax-check tanjax_rules --tanjax-check tanjax
+# The examples of all types and the cases of all rules are tests, too.
+TYPES := --tanjax-check tanjax
+CASES := $(TYPES) --tanjax-check tanjax_rules
 
 BIN := $(VENV)/bin
 
@@ -52,7 +53,7 @@ demo-torch: $(VENV)/.ready-demo $(VENV)/.ready-torch  ## digits by a Kronecker l
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.ready-test  ## the tests, without the slow ones, those of several processes, and PyTorch's
-	$(PYTEST) $(CASES) -m "not slow and not processes and not torch"
+	$(PYTEST) $(TYPES) -m "not slow and not processes and not torch"
 
 test-all: $(VENV)/.ready-test  ## everything (PyTorch's tests where it is installed)
 	$(PYTEST) $(CASES)
