@@ -2,11 +2,13 @@
 #
 #   make test                                    the default python3 and the newest JAX it can have
 #   make test PYTHON=python3.11 JAX=0.10.2       another pair, in an environment of its own
+#   make test-all ARGS='-m "not torch"'          more arguments; also of plant: ARGS='--only solve'
 
 PYTHON ?= python3
 JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
+ARGS ?=
 FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
 # The examples of all types and the cases of all rules are tests, too.
@@ -56,7 +58,7 @@ test: $(VENV)/.ready-test  ## the tests, without the slow ones, those of several
 	$(PYTEST) $(TYPES) -m "not slow and not processes and not torch"
 
 test-all: $(VENV)/.ready-test  ## everything (PyTorch's tests where it is installed)
-	$(PYTEST) $(CASES)
+	$(PYTEST) $(CASES) $(ARGS)
 
 test-core: $(VENV)/.ready-test  ## what changes with JAX: rules and their cases, transformations, plans, programs, Refs
 	$(PYTEST) $(CASES) -m core
