@@ -73,7 +73,7 @@ check: $(VENV)/.ready-test  ## the cases of every rule by themselves
 	$(BIN)/python -m tanjax check tanjax_rules --quiet -j $(WORKERS)
 
 plant: $(VENV)/.ready-test  ## plant bugs in a copy of the tree, one at a time: which test catches each?
-	$(BIN)/python tests/support/plant.py
+	$(BIN)/python tests/support/plant.py $(ARGS)
 
 lint: $(VENV)/.ready-test  ## style, formatting and types
 	$(BIN)/ruff check
