@@ -98,6 +98,7 @@ class BlockDiagonal(AbstractArray):
         return [
             cls(samples.normal(2, 1), Symmetric(samples.normal(2, 2))),
             cls(scaled, Diagonal(samples.normal(1))),
+            cls(*(samples.normal(*shape) for shape in ((3, 1), (0, 1), (1, 2)))),
         ]
 
     def to_dense(self) -> Shaped[DenseArray, "... m n"]:
