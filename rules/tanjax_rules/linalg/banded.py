@@ -237,3 +237,6 @@ def cases() -> Iterator[Case]:
     yield Case(tj.inv, general)
     yield Case(tj.cholesky, tj.Banded(s.complex(3, 3).at[0].add(6), 2, 0))
     yield Case(tj.solve, tj.SymTridiagonal(4 + s.normal(7), s.normal(6)), s.normal(7))
+    yield Case(tj.solve, tj.Banded(s.normal(6, 3), 4, 1), s.normal(3))  # more diagonals than rows
+    yield Case(tj.solve, tj.Banded(s.normal(3, 4), 0, 2), s.normal(4))
+    yield Case(tj.slogdet, tj.Banded(s.normal(6, 6), 3, 2))  # rows are exchanged

@@ -218,3 +218,9 @@ def cases() -> Iterator[Case]:
     empty = tj.Toeplitz(s.normal(0))
     yield Case(tj.matmul, empty, s.normal(0, 2))
     yield Case(tj.solve, empty, s.normal(0))
+    shift = tj.Toeplitz(jnp.zeros(9).at[0].set(1.3).at[5].set(0.7))  # all minors are zero
+    triangular = tj.Toeplitz(s.normal(7).at[3].set(2.0).at[4:].set(0.0))
+    for a in (shift, triangular):
+        yield Case(tj.solve, a, s.normal(a.shape[0]))
+    for a in (shift, tj.Toeplitz.from_column(jnp.array([0.2, 0.7, -0.9, -0.6]))):  # indefinite
+        yield Case(tj.slogdet, a)

@@ -96,22 +96,6 @@ def test_from_dense_and_bcoo():
     np.testing.assert_array_equal(batch.to_bcoo().todense(), batch.to_dense())
 
 
-@pytest.mark.parametrize("width", [0, 1, 3, 11])
-def test_entries_of_thin_products_in_both_modes(width):
-    """Column by column, the last of them in a loop."""
-    left, right = jnp.asarray(RNG.normal(size=(3, width))), jnp.asarray(RNG.normal(size=(4, width)))
-    i, j = PLACES.T
-
-    def both(f):
-        gradient = jax.grad(lambda left, right: jnp.sum(f(left, right) ** 2), (0, 1))
-        return jax.jvp(gradient, (left, right), (left, right))
-
-    got = both(lambda left, right: tj.Outer(left, right).entries_at(i, j))
-    want = both(lambda left, right: (left @ right.T)[i, j])
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
-
-
 # -- the pattern is static -------------------------------------------------------------------------
 
 

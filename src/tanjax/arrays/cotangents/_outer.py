@@ -65,7 +65,8 @@ class Outer(AbstractArray):
 
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
-        return [cls(samples.normal(3, 1), samples.normal(2, 1))]
+        # Entries of thin products are formed column by column, from nine columns on in a loop.
+        return [cls(samples.normal(m, k), samples.normal(2, k)) for m, k in ((3, 1), (2, 11))]
 
     def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         return self.left @ jnp.swapaxes(self.right, -1, -2)
