@@ -352,5 +352,7 @@ def cases() -> Iterator[Case]:
         (tj.Hermitian(s.definite(2, complex=True), definite=True), s.complex(2)),
         (tj.Kronecker(definite, triangular), s.normal(4, 1)),
         (tj.LowRankUpdate(symmetric, thin, None, 0.1 * s.normal(2, 1)), s.normal(2, 2)),
+        (tj.BlockDiagonal(s.regular(2), tj.Diagonal(s.positive(1))), s.normal(3)),
+        (tj.Scaled(tj.Symmetric(s.normal(2, 2)), s.positive()), s.normal(2)),
     ):
         yield composed(Case(tj.inv_quad_logdet, a, b).declare(reference=defined))
