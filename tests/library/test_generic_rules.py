@@ -231,7 +231,7 @@ def test_a_fill_is_counted_once_per_entry():
     assert_same_derivatives(tj.trace, jnp.trace, tj.Fill(2.0, (3, 3)))
 
 
-# -- three recipes, every pair of types ------------------------------------------------------------
+# -- the recipe word for word, every pair of types -------------------------------------------------
 
 
 def examples(n):
@@ -253,27 +253,19 @@ def literal(a, b, seed):
     return pull_a(natural @ dense_b.T) + pull_b(dense_a.T @ natural)
 
 
-def optimised(a, b, seed):
-    return jax.vjp(lambda a, b: tj.destructure(tj.matmul(a, b)), a, b)[1](seed)
-
-
 def plain(a, b, seed):
     return jax.vjp(lambda a, b: tj.destructure(a) @ tj.destructure(b), a, b)[1](seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
-def test_three_recipes_agree_for_every_pair(n):
+def test_recipe_gives_the_gradient_of_ad_for_every_pair(n):
     types, seed = list(examples(n)), wave(jnp.zeros((n, n)), 2.2)
     assert len(types) > 8
-    run = lambda a: [[f(a, b, seed) for f in (literal, optimised, plain)] for b in types]
+    run = lambda a: [[f(a, b, seed) for f in (literal, plain)] for b in types]
     for a in types:
-        for b, (by_letter, by_rule, by_ad) in zip(types, jax.jit(run)(a), strict=True):
-            for got in (by_letter, by_rule):
-                try:
-                    assert_close(got, by_ad)
-                except AssertionError as error:
-                    error.add_note(f"{kind(a)} @ {kind(b)}")
-                    raise
+        for b, (by_letter, by_ad) in zip(types, jax.jit(run)(a), strict=True):
+            print(kind(a), kind(b))  # shown where it fails
+            assert_close(by_letter, by_ad)
             moves = any(np.any(np.asarray(v) != 0) for v in jax.tree.leaves(by_ad))
             assert moves or {kind(a), kind(b)} & {"Zero", "Identity", "Permutation"}

@@ -340,3 +340,5 @@ def cases() -> Iterator[Case]:
     wide = tj.LowRank(s.normal(3, 2), s.normal(2, 2))
     for a in (tj.Scaled(s.normal(2, 2), s.positive()), wide, tj.Identity(2)):
         yield gauge.composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
+    wider = tj.LowRank(s.complex(3, 4), s.complex(2, 4))  # than the matrix has rows
+    yield gauge.composed(Case(tj.svd, wider, full_matrices=False, compute_uv=False))

@@ -37,7 +37,6 @@ def of_vectors(a):
 
 
 LOSSES = {
-    "largest value": lambda a: jnp.max(tj.svd(a, compute_uv=False)),
     "values": lambda a: jnp.sum(1 - jnp.cos(tj.svd(a, compute_uv=False))),
     "vectors": of_vectors,
     "spectral norm": lambda a: tj.norm(a, 2),
@@ -65,19 +64,16 @@ def assert_close(got, want, tolerance):
 
 
 @EVERY
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", LOSSES)
-def test_values_and_gradients_are_those_of_the_dense_matrix(name, kind, is_complex):
+@pytest.mark.parametrize("kind", ["twice the same", "a zero", "wide"])
+@pytest.mark.parametrize("name", ["values", "vectors"])
+def test_even_functions_of_zero_values_have_the_gradients_of_the_dense_matrix(
+    name, kind, is_complex
+):
+    """Zero values by themselves have none, so that the kit cannot ask for it."""
     u, v = factors(kind, is_complex)
-    u = KINDS[kind](u)
-
-    def run(make):
-        f = lambda u, v: LOSSES[name](make(u, v))
-        if name in ("vectors", "pinv", "lstsq"):  # whose weights are those of a tall matrix
-            return jax.value_and_grad(f, (0, 1))(u, v)
-        return [jax.value_and_grad(f, (0, 1))(*x) for x in ((u, v), (v, u))]
-
-    ours, theirs = (jax.jit(run, static_argnums=0)(m) for m in (tj.LowRank, lambda u, v: u @ v.T))
+    both = (tj.LowRank, lambda u, v: u @ v.T)
+    run = lambda make: jax.value_and_grad(lambda u, v: LOSSES[name](make(u, v)), (0, 1))
+    ours, theirs = (jax.jit(run(make))(KINDS[kind](u), v) for make in both)
     assert_close(ours, theirs, 1e-9)
 
 
