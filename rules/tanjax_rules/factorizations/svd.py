@@ -250,7 +250,8 @@ def thin_core(
     to their columns, $\dot Q = (I - QQ^H)\,\dot A\bar P C^+$ of the core $C$. Where columns of the
     factors depend on each other, and QR has no derivative, it is that along matrices of one rank.
     """
-    q, p, core = _thin_core(a.u, a.v)
+    # Tangents of the factors mix: of a real and a complex one both must be complex.
+    q, p, core = _thin_core(a.u.astype(a.dtype), a.v.astype(a.dtype))
     return q, p, core
 
 
