@@ -73,7 +73,7 @@ def test_page_lists_every_public_name(page, package, names):
 
 
 @pytest.mark.parametrize("name", sorted(NAMES | BRIDGES))
-def test_docstring(name):
+def test_every_public_name_has_a_docstring(name):
     value = operator.attrgetter(name)(tanjax)
     if not isinstance(value, tuple):  # a constant is explained by a comment
         assert (inspect.getdoc(value) or "").strip()

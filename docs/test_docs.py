@@ -83,7 +83,7 @@ def run_script():
 
 
 @pytest.mark.parametrize("page", shown(ROOT / "README.md", *(DOCS / "pages").rglob("*.md")))
-def test_page(page, tmp_path, run_script):
+def test_page_runs_and_prints_the_output_it_shows(page, tmp_path, run_script):
     output = run_script(DOCS / "run_page.py", page, cwd=tmp_path)
     assert page.name != "README.md" or ": 0 blocks" not in output, "the README shows no code"
 
@@ -91,7 +91,7 @@ def test_page(page, tmp_path, run_script):
 @pytest.mark.parametrize(
     "example", shown(*(e for e in (DOCS / "examples").glob("*.py") if e.name != SEVERAL))
 )
-def test_example(example, tmp_path, run_script):
+def test_example_runs_without_a_warning(example, tmp_path, run_script):
     assert run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path) is not None
 
 
@@ -141,7 +141,7 @@ def test_four_devices_of_two_processes(tmp_path):
         ),
     ],
 )
-def test_docstrings(tmp_path, packages):
+def test_examples_in_docstrings_are_true(tmp_path, packages):
     """The examples in docstrings are true, and there are some."""
     output = run_python(DOCS / "run_docstrings.py", *packages, cwd=tmp_path)
     assert not output.startswith("0 examples")

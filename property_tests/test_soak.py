@@ -89,7 +89,7 @@ def test_bands_do_not_judge_what_rounding_decides():
     assert either.judged.tolist() == [False, True, True]
 
 
-def test_what_rounding_leaves_of_zero_may_be_that_of_plain_jax():
+def test_rounding_beside_zero_may_be_that_of_plain_jax():
     one = band([0.0, 0.0, 1e-20, 1.0], [1e-33, 0.0, 1.01e-20, 1.0])
     noise = np.array([1e-26, 1e-26, 1e-26, 2.0], np.float32)
     assert one.is_rounding(noise).tolist() == [True, False, False, False]
@@ -128,7 +128,7 @@ def test_cancellation_widens_the_band():
     assert noisy.wrong(np.array([1.1, 3.0])).tolist() == [True, False]
 
 
-def test_what_is_exact_stays_so_beside_other_roundings():
+def test_exact_number_stays_exact_beside_other_roundings():
     """`log(x / x)` is 0, and what is left of a gradient beside it noise of 1 / x**2, not of 1."""
     program = generate(9200012, "float32")  # the gradient of (v - x) / (v + x), v = log(x / x)
     (band,) = Reference(program).bands(program.calls[0], 60)
@@ -257,7 +257,7 @@ def test_a_failure_between_other_calls_is_shrunk(monkeypatch):
     assert len(failure.program.calls) == 1
 
 
-def test_command(tmp_path):
+def test_command_line_writes_one_line_per_program(tmp_path):
     out, log = Console(file=io.StringIO(), width=200), tmp_path / "log"
     arguments = ["--programs", "1", "--seed", "3", "--dtype", "float32", "--log", str(log)]
     status = main([*arguments, "--quiet", "--shrink", "1"], out)
@@ -269,7 +269,7 @@ def test_command(tmp_path):
 @pytest.mark.parametrize(
     ("dtype", "first"), [(d, first) for d, firsts in SEEDS.items() for first in firsts]
 )
-def test_promises(dtype, first):
+def test_random_programs_keep_the_promises(dtype, first):
     for seed in range(first, first + PER_TEST):
         outcome = one(seed, dtype)
         assert outcome.error is None, outcome.error

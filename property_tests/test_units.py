@@ -39,7 +39,7 @@ def test_printed_and_pickled_units_are_read_back(u):
 
 
 @given(products(), products(), products())
-def test_products(a, b, c):
+def test_products_of_units_obey_the_laws_of_a_group(a, b, c):
     assert a * b == b * a
     assert hash(a * b) == hash(b * a)
     assert (a * b) * c == a * (b * c)
@@ -52,7 +52,7 @@ def test_products(a, b, c):
 
 
 @given(products(), products(), powers, powers)
-def test_powers(a, b, p, q):
+def test_powers_of_units_obey_the_laws_of_exponents(a, b, p, q):
     assert (a**p) ** q is a ** (p * q)
     assert a**p * a**q == a ** (p + q)
     assert (a * b) ** p == a**p * b**p

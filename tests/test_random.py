@@ -40,7 +40,7 @@ def test_from_an_array():
     assert_quantity(tr.choice(KEY, V * km, (2,), p=weights), "km", [2.0, 2.0])
 
 
-def test_covariances():
+def test_multivariate_normal_takes_a_covariance_in_squared_units():
     square = jnp.diag(V)
     raw = jax.random.multivariate_normal(KEY, V, square * 1e6)
     assert_quantity(tr.multivariate_normal(KEY, V * m, square * km**2), "m", raw)

@@ -77,7 +77,7 @@ def test_signatures_are_those_that_were_written(kind):
         kind(jnp.ones(2), nonsense=1)
 
 
-def test_what_is_refused_is_refused_once():
+def test_constructor_error_hides_the_error_that_it_caught():
     """Errors do not come with another that was caught on the way."""
     for bad in ([[1.0], ["x y"]], "x y", 3.0):
         with pytest.raises((TypeError, tj.ShapeError)) as caught:

@@ -87,13 +87,13 @@ def test_an_invariant_space_ends_the_iteration(reorthogonalize):
 @pytest.mark.parametrize(
     "a", [-jnp.ones(N), jnp.linspace(-1.0, 3.0, N), jnp.full(N, jnp.nan)], ids=["-", "-+", "nan"]
 )
-def test_what_is_not_positive_definite_is_nan(a):
+def test_determinant_of_an_indefinite_matrix_is_nan(a):
     few = Lanczos(N, 3, jax.random.key(0))
     assert jnp.isnan(tj.logdet(tj.Diagonal(a), estimator=few))
     assert jnp.isnan(tj.slogdet(tj.Diagonal(a), estimator=few).sign)
 
 
-def test_what_is_not_symmetric_is_nan_with_its_gradient():
+def test_determinant_of_an_unsymmetric_matrix_is_nan_with_its_gradient():
     few = Lanczos(N, 3, jax.random.key(0), solver=lineax.GMRES(1e-8, 1e-8))
     a = A.to_dense() + jnp.triu(jnp.ones((N, N)), 1)
     value, gradient = jax.value_and_grad(lambda a: tj.logdet(a, estimator=few))(a)
@@ -123,6 +123,6 @@ def test_all_at_once_and_units():
          tj.ShapeError, "square"),
     ],
 )  # fmt: skip
-def test_bad_input(call, error, says):
+def test_wrong_estimators_and_operands_are_refused(call, error, says):
     with pytest.raises(error, match=says):
         call()

@@ -80,7 +80,7 @@ def test_errors_on_a_scale_with_an_offset_are_differences(ax):
     np.testing.assert_allclose(upright[:, :, 1], np.stack([X - 1, X + 1], 1))
 
 
-def test_hist(ax):
+def test_hist_bins_quantities_in_the_unit_of_the_axis(ax):
     counts, edges, _ = ax.hist(X * kilometre, [0.0 * metre, 1500.0 * metre, 5000.0 * metre])
     np.testing.assert_array_equal(counts, [1, 2])
     np.testing.assert_array_equal(edges, [0.0, 1.5, 5.0])
@@ -95,7 +95,7 @@ def test_hist_of_several_data_sets_lying_down(ax):
 
 
 @pytest.mark.parametrize("draw", ["boxplot", "violinplot"])
-def test_distributions(ax, draw):
+def test_distributions_label_the_axis_with_the_unit(ax, draw):
     getattr(ax, draw)(X * kilometre)
     assert labels(ax) == ("", "km")
     np.testing.assert_allclose(ax.dataLim.intervaly, [1.0, 4.0])

@@ -36,7 +36,7 @@ def test_there_and_back(name):
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr"])
-def test_formats(form):
+def test_every_scipy_format_becomes_a_sparse_array(form):
     matrix = scipy.sparse.random(6, 4, 0.3, form, rng=np.random.default_rng(1))
     a = from_scipy(matrix)
     assert (type(a), a.nnz) == (tj.Sparse, matrix.nnz)
@@ -58,7 +58,7 @@ def test_diagonals_outside_of_the_matrix():
     np.testing.assert_array_equal(from_scipy(far).to_dense(), np.eye(2))
 
 
-def test_parts():
+def test_composite_arrays_become_scipy_matrices():
     s, d = KINDS["Sparse"][0](), tj.Diagonal([1.0 + 1j, 2.0])
     for x in (tj.Kronecker(s, d), tj.BlockDiagonal(d, s), tj.Identity(3), tj.Zero((2, 3))):
         np.testing.assert_array_equal(to_scipy(x).toarray(), x.to_dense())

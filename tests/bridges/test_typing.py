@@ -56,7 +56,7 @@ length = tj.Diagonal([1.0, 2.0]) * tj.unit("cm")
     ],
     ids=str,
 )
-def test_isinstance(value, annotation, expected):
+def test_isinstance_checks_shape_dtype_and_unit(value, annotation, expected):
     assert isinstance(value, annotation) is expected
 
 

@@ -229,7 +229,7 @@ def test_units_come_out_as_the_product_has_them():
     np.testing.assert_allclose(left, right)
 
 
-def test_what_is_not_linear_is_refused_with_its_line():
+def test_equation_that_is_not_linear_is_refused_with_its_line():
     sin = lambda x: jnp.sin(x)
     loop = lambda n, x: tj.fori_loop(0, n, lambda i, x: jnp.sin(x), x)
     for call in (lambda: tj.adjoint(sin)(vector()), lambda: tj.adjoint(loop)(2, vector())):

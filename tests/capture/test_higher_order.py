@@ -121,7 +121,7 @@ def test_while_loops_and_dynamic_bounds_have_forward_mode():
         assert is_same(push(program)(X), push(f)(X))
 
 
-def test_what_is_closed_over_is_a_typed_operand():
+def test_closed_over_value_is_a_typed_operand():
     module = {"w": tj.Symmetric(jnp.eye(3)), "name": "layer", "activation": jnp.tanh}
     q = tj.quantity(jnp.asarray(2.0), "m")
 

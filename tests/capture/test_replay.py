@@ -170,13 +170,13 @@ def test_replay_inside_of_shard_map(f):
     assert_equal(jax.jit(inside)(M, ROWS), jax.jit(on_devices(f))(M, ROWS))
 
 
-def test_what_cannot_be_replayed_inside_of_shard_map_is_refused():
+def test_custom_jvp_inside_of_shard_map_is_refused():
     """JAX's `vmap` took the operation apart: its rule is that of values equal on all devices."""
     with pytest.raises(tj.CaptureError, match=r"(?s)custom_jvp_call.*capture inside"):
         jax.eval_shape(on_devices(captured("loops")), M, ROWS)
 
 
-def test_export():
+def test_captured_function_is_exported_and_serialised():
     exported = jax.export.export(jax.jit(captured("algebra")))(M, X)
     again = jax.export.deserialize(exported.serialize())
     assert_equal(jax.tree.leaves(again.call(M, X)), jax.tree.leaves(jax.jit(algebra)(M, X)))

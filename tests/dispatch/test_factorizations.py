@@ -132,7 +132,7 @@ def test_batches_are_those_of_jax_numpy():
 # -- units -----------------------------------------------------------------------------------------
 
 
-def test_units():
+def test_factors_of_a_quantity_have_their_units():
     m, s = tj.unit("m"), tj.unit("s")
     a, b = definite(3) * m, normal(3) * s
     structured = tj.Kronecker(tj.Symmetric(definite(2)) * m, tj.Diagonal(jnp.ones(2)))

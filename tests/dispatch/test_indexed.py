@@ -117,7 +117,7 @@ def test_arrays_of_values_and_functions():
         a.at[0].sett(1)
 
 
-def test_what_the_type_cannot_hold_is_dense():
+def test_update_that_the_type_cannot_hold_is_dense():
     """Imaginary numbers on the diagonal of a Hermitian matrix, complex ones in a real one."""
     hermitian = MATRICES["Hermitian"]
     assert type(hermitian.at[0, 0].set(2.0)) is tj.Hermitian

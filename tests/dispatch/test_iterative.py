@@ -121,7 +121,7 @@ def test_the_preconditioner_of_the_transposed_system_is_transposed():
 
 
 @pytest.mark.slow
-def test_units():
+def test_iterative_solutions_have_their_units():
     a, b = tj.Unitful(A, "kN/m"), B * tj.unit("N")
     x = tj.solve(a, b, solver=CG, options={"y0": 1e-3 * X * tj.unit("m")})
     assert x.unit == tj.unit("N m/kN")

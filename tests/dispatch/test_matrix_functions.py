@@ -261,7 +261,7 @@ def test_matrices_without_a_value_give_nan():
 # -- quantities ------------------------------------------------------------------------------------
 
 
-def test_units():
+def test_matrix_functions_of_quantities_have_their_units():
     m, s = tj.unit("m"), tj.unit("s")
     area = jnp.asarray(REAL) * m**2
     assert tj.sqrtm(area).unit == m

@@ -143,7 +143,7 @@ def test_signs_and_matrix_products():
      (np.float64(2), "km^2"), (np.int64(2), "km^2"), (jnp.asarray(2.0), "km^2"),
      (1 / 3, "km^(1/3)"), (4.0 * cm / (2.0 * cm), "km^2")],
 )  # fmt: skip
-def test_powers(power, unit):
+def test_powers_of_quantities_need_a_static_pure_exponent(power, unit):
     number = float(power.value) if type(power) is tj.Unitful else float(power)
     assert_quantity(abs(y) ** power, unit, abs(W) ** number)
     ratio = x / (2.0 * km)

@@ -67,7 +67,7 @@ UNLIKE = {
 
 @pytest.mark.parametrize("case", UNLIKE)
 @pytest.mark.parametrize("join", [tj.stack, tj.concatenate])
-def test_what_no_type_holds_becomes_dense_visibly(join, case):
+def test_stack_without_a_type_becomes_dense_visibly(join, case):
     arrays, axis = UNLIKE[case]
     with tj.densify("error"), pytest.raises(tj.NoRuleError, match=join.__name__):
         join(arrays, axis)

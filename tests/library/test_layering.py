@@ -376,7 +376,7 @@ def _asserts(node: ast.AST) -> bool:
         (unplaced, "tests"),
     ],
 )
-def test_project(check, folder):
+def test_project_keeps_its_layering(check, folder):
     """The layering of this project holds."""
     assert modules(ROOT / folder), "nothing was checked"
     faults = check(ROOT / folder)
@@ -428,7 +428,7 @@ def plant(root: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def test_what_is_left_to_mend_gets_less():
+def test_lists_of_open_faults_hold_only_faults_that_are_left():
     """The lists of what is not yet so hold exactly what is not yet so."""
     found = [fault.split("a circle: ")[1] for fault in circles(ROOT / "src/tanjax")]
     assert sorted(found) == sorted(OPEN_CIRCLES)

@@ -118,7 +118,7 @@ def test_only_pure_numbers(name):
         (lambda: x ** (1.0 * s), ("power", "exponent", TIME)),
     ],
 )
-def test_messages(call, words):
+def test_unit_error_names_the_function_and_the_units(call, words):
     with pytest.raises(tj.UnitError, match=lines(*words)):
         call()
 

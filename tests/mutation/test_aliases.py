@@ -87,7 +87,7 @@ def test_an_array_where_a_ref_belongs_is_refused(wrong):
         mix(wrong, ONES, ref())
 
 
-def test_what_is_written_through_a_view_is_in_the_ref():
+def test_write_through_a_view_is_in_the_ref():
     """Views are arguments as any other (of a concrete Ref not with JAX 0.10.2)."""
 
     def f(x):

@@ -470,7 +470,7 @@ def test_no_cotangent_adds_nothing():
         ((OTHER, tj.Unitful(REF, "m")), (W, tj.quantity(X, "1 / m")), tj.UnitError),
     ],
 )
-def test_what_cannot_be_accumulated(refs, tree, error):
+def test_accumulate_refuses_a_tree_before_it_adds(refs, tree, error):
     """Errors come before anything is added."""
     with pytest.raises(error, match="accumulate"):
         tj.accumulate(refs, tree)

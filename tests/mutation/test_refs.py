@@ -125,7 +125,7 @@ def test_a_ref_is_a_tree_of_named_leaves():
 
 
 @pytest.mark.parametrize("x", [len, "text", jax.new_ref(jnp.ones(2)), tj.new_ref(1.0 * M)], ids=str)
-def test_what_no_ref_can_hold(x):
+def test_new_ref_refuses_a_value_that_no_ref_can_hold(x):
     with pytest.raises(tj.MutationError, match=r"new_ref: no Ref can hold `x\['here'\]`"):
         tj.new_ref({"here": x})
 
@@ -229,7 +229,7 @@ def test_pure_numbers():
     assert_same(percent[...], jnp.asarray([50.0, 1.0]) * tj.unit("percent"))
 
 
-def test_degrees():
+def test_ref_of_degrees_converts_what_is_written():
     ref = tj.new_ref(tj.quantity([20.0, 30.0], "degC"))
     ref[0] = 300.0 * tj.units.K
     np.testing.assert_allclose(ref[0].stored, 26.85)

@@ -117,7 +117,7 @@ def test_parts_join():
         tj.combine(f, r["array"])
 
 
-def test_increment():
+def test_increment_adds_each_ref_once():
     """Each Ref once, arrays by value; the sum of two waves, whatever the tree."""
     x = tree_of_all()
     t, u = waves(x, 0.3), waves(x, 1.1)

@@ -131,7 +131,7 @@ def test_the_adjoint_of_a_loop_with_a_state():
     assert [drawn.count(x) for x in ("●", "RX", "RY")] == [6, 8, 6]
 
 
-def test_what_cancels():
+def test_neighbouring_inverse_gates_cancel():
     """Not across a gate on the same wires, a loop that makes gates, or where the gate is used."""
 
     def circuit(a):

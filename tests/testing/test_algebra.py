@@ -95,7 +95,7 @@ def test_page_is_current(cells, monkeypatch):
     assert page.read_text() == algebra_markdown(), f"stale: run {fresh}"
 
 
-def test_command(cells, monkeypatch, capsys):
+def test_command_prints_the_table_of_algebra(cells, monkeypatch, capsys):
     monkeypatch.setattr(_algebra, "algebra", lambda: cells)
     assert main(["rules", "--algebra", "--markdown"]) == 0
     assert capsys.readouterr().out == algebra_markdown()

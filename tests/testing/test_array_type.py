@@ -201,7 +201,7 @@ MUTANTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ORIGINALS)
-def test_original_passes(name):
+def test_array_type_without_a_fault_passes(name):
     result = check_array_type(ORIGINALS[name]())
     assert result.scalars > 50
     assert result.worst_error < 1e-7

@@ -306,7 +306,7 @@ def symmetric_in_metres():
 
 
 @pytest.mark.parametrize("make", [returns_memory, symmetric_in_metres])
-def test_what_is_right(make):
+def test_right_function_passes_every_stage(make):
     result = check(make(), *MUTATION)
     assert set(MUTATION) <= {*result.stages}
     assert result.scalars > 40
@@ -325,7 +325,7 @@ def test_rules_that_are_right(made):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault(name):
+def test_fault_fails_in_its_stage(name):
     stage, make = FAULTS[name]
     with pytest.raises(tj.CheckFailure, match=f": {stage}: ") as failure:
         check(make(), stage)
@@ -358,7 +358,7 @@ def test_cases_of_in_place_functions():
     assert case.operation.resolve(case.args, {}).rule.function.__name__ == "natural_rule"
 
 
-def test_what_is_no_check():
+def test_call_that_checks_nothing_is_refused():
     f, (x, y) = squared()
     with pytest.raises(TypeError, match="not an in-place function"):
         check_inplace(f.transition, x, y)

@@ -148,7 +148,7 @@ MUTANTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ORIGINALS)
-def test_original_passes(name):
+def test_operation_without_a_fault_passes(name):
     op, args = ORIGINALS[name]()
     result = check_operation(op, *args)
     assert result.scalars > 40
@@ -233,7 +233,7 @@ def test_needs_double_precision_and_an_operation():
         check_operation(jnp.sum, jnp.ones(2))
 
 
-def test_adjoint():
+def test_pair_of_modes_that_disagrees_is_reported():
     """Two modes of one map pass; a pair that disagrees does not."""
     s = Samples(4)
     assert check_adjoint(tj.matmul, tj.Diagonal(s.normal(3)), s.normal(3)).scalars == 1

@@ -69,7 +69,7 @@ def test_units_of_codata_fit_its_values():
         assert two.value * ratio == pytest.approx(one.value, rel=1e-9)
 
 
-def test_uncertainties():
+def test_uncertainty_of_a_derived_constant_is_that_of_its_source():
     assert constants.uncertainty("c") == 0.0
     assert constants.uncertainty("G") == 1.5e-15
     assert constants.uncertainty("nominal_solar_radius") == 0.0

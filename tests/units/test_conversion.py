@@ -48,7 +48,7 @@ def test_linear_conversions(a, b, pair):
         ("dB", "1", r"dB \(level\)\n.*1 \(dimensionless\)"),
     ],
 )
-def test_what_is_no_factor_is_refused(a, b, says):
+def test_conversion_without_a_factor_is_refused(a, b, says):
     with pytest.raises(UnitError, match=says):
         conversion(unit(a), unit(b))
 

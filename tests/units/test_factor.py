@@ -60,14 +60,14 @@ def test_floats_are_the_nearest(factor, value):
     assert float(factor) == value
 
 
-def test_signs():
+def test_powers_of_negative_factors_keep_their_sign():
     assert Factor(-3) ** 2 == Factor(9)
     assert Factor(-3) ** -1 == Factor(Fraction(-1, 3))
     assert Factor(-3) * Factor(-2) == Factor(6)
     assert Factor(-27) ** Fraction(2, 3) == Factor(9)
 
 
-def test_what_is_refused():
+def test_factor_without_a_real_value_is_refused():
     with pytest.raises(ValueError, match="zero"):
         Factor(0)
     with pytest.raises(ValueError, match="no real power 1/2"):

@@ -81,7 +81,7 @@ def test_a_unit_is_itself():
         (["m"], "list is not a unit"),
     ],
 )
-def test_what_is_refused(text, says):
+def test_wrong_text_of_a_unit_is_refused(text, says):
     with pytest.raises(UnitError, match=says):
         unit(text)
 
@@ -104,7 +104,7 @@ def test_what_is_refused(text, says):
         ("50 %", 50.0, "%"),
     ],
 )
-def test_quantities(text, number, shown):
+def test_text_of_a_quantity_is_number_and_unit(text, number, shown):
     got, of = parse_quantity(text)
     assert (got, str(of)) == (number, shown)
     assert type(got) is float

@@ -77,7 +77,7 @@ def test_own_systems():
     assert float(mixed.unit_of("km").factor) == 3600.0
 
 
-def test_what_is_refused():
+def test_wrong_system_of_units_is_refused():
     with pytest.raises(UnitError, match="no unit of temperature"):
         UnitSystem("galactic", ["kpc", "solMass", "Myr"]).unit_of("K")
     with pytest.raises(UnitError, match="not independent"):

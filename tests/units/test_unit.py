@@ -249,7 +249,7 @@ def test_threads_make_one_object():
         ("km", "km", r"\mathrm{km}", "kilometre"),
     ],
 )
-def test_formats(text, pretty, latex, name):
+def test_unit_is_written_in_each_format(text, pretty, latex, name):
     u = unit(text)
     assert f"{u:P}" == f"{u:~P}" == pretty
     assert f"{u:L}" == latex

@@ -145,7 +145,7 @@ def test_text_of_special_numbers():
     assert str(q) == "[0.0, inf, nan] m"
 
 
-def test_formats():
+def test_formats_write_numbers_beyond_the_dtype():
     q = tj.Unitful(jnp.float32(1.0), m, 149)
     assert f"{q:.3e}" == "7.136e+44 m"
     assert f"{q:.2e P}" == "7.14e+44 m"
@@ -244,7 +244,7 @@ def test_a_sum_is_aligned_at_the_larger_one():
 
 @both_ends
 @every_dtype
-def test_comparisons(dtype, sign):
+def test_comparisons_beyond_the_dtype_are_those_of_numpy(dtype, sign):
     q, want = far(dtype, NUMBERS, sign=sign)
     one_metre = jnp.ones(4, dtype) * m
     for f in (jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal, jnp.equal, jnp.not_equal):
@@ -366,7 +366,7 @@ def test_ordinary_values_keep_exponent_0(dtype):
         assert q.scale == 0
 
 
-def test_what_fits_in_the_dtype_keeps_exponent_0():
+def test_number_that_fits_in_the_dtype_keeps_exponent_0():
     x = jnp.float32([1e-20, 1.0, 1e20, 0.0]) * m
     np.testing.assert_array_equal((x + x).value, 2 * x.value)
     for q in (x * 1e10, x / 1e10, x + x, -x, tnp.sum(x), tnp.sort(x), 2.0 / x[:3], x.at[0].set(0)):
@@ -488,7 +488,7 @@ def test_compiled_functions(jit):
     assert_close(jit(lambda q: tnp.sqrt(abs(q)))(q), [_root(w) for w in want])
 
 
-def test_gradients():
+def test_gradients_beyond_the_dtype_have_value_and_unit():
     q, want = far("float32", NUMBERS)
     value, slope = tj.value_and_grad(lambda q: tnp.sum(q * q))(q)
     assert_close(value, sum(want * want), 8)

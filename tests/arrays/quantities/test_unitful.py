@@ -69,7 +69,7 @@ def test_dtypes_are_kept(dtype):
 
 
 @pytest.mark.parametrize("x", ["text", {"a": 1.0}, None, object()])
-def test_what_cannot_have_a_unit(x):
+def test_value_that_is_no_number_cannot_have_a_unit(x):
     with pytest.raises(tj.UnitError):
         x * m
 
@@ -315,7 +315,7 @@ def test_wrong_conversions():
         (1.0 * m).to("no such unit")
 
 
-def test_temperatures():
+def test_temperatures_are_converted_with_their_zero_points():
     assert_quantity(tj.Unitful(20.0, "degC").to("K"), "K", 293.15)
     assert tj.Unitful(jnp.asarray([0.0, 100.0]), "degC").to_value("degF") == pytest.approx(
         [32.0, 212.0]
@@ -406,7 +406,7 @@ def test_a_quantity_does_not_change_with_the_array_that_it_was_made_of():
     assert (buffer * m * (buffer * m)).scale != 0
 
 
-def test_what_notebooks_and_equinox_show():
+def test_notebooks_and_equinox_show_number_and_unit():
     import equinox as eqx
 
     v = jnp.array([1.0, 2.0], jnp.float32) * tj.unit("m / s2")

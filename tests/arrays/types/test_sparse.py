@@ -110,7 +110,7 @@ def test_one_object_per_pattern():
     assert repr(a).endswith("[2, 1]], shape=(3, 4))")
 
 
-def test_what_was_given_may_change_afterwards():
+def test_given_indices_may_change_afterwards():
     places = PLACES.astype(np.int32)
     a = tj.Sparse(VALUES, places, (3, 4))
     places[:] = 0

@@ -98,7 +98,7 @@ def test_partition_and_combine(chain):
     assert eqx.combine(trained, fixed).mass == chain.mass
 
 
-def test_serialisation(chain, tmp_path):
+def test_serialised_leaves_come_back_equal(chain, tmp_path):
     file = io.BytesIO()
     eqx.tree_serialise_leaves(file, chain)
     file.seek(0)

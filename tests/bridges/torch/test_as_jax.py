@@ -85,7 +85,7 @@ def test_values_gradients_and_buffers_are_torchs(name, way):
         assert torch.equal(p, MODULES[name][0].get_parameter(n))
 
 
-def test_what_training_writes_is_not_lost():
+def test_buffers_that_training_writes_are_not_lost():
     norm = nn.BatchNorm1d(3)
     params, f = tjt.as_jax(norm)
     with pytest.raises(tj.MutationError, match=r"'running_mean'[\s\S]*with_state"):
@@ -355,7 +355,7 @@ def test_functional_call_on_arrays_and_on_tensors():
     assert_same(tensors["weight"].grad.payload, layer.weight.grad)
 
 
-def test_what_is_no_program_is_refused():
+def test_module_that_is_no_program_is_refused():
     layer = nn.Linear(3, 2)
     params, f = tjt.as_jax(layer)
     with pytest.raises(tj.ShapeError, match=r"missing: \['bias'\]"):

@@ -58,6 +58,6 @@ def test_several_results_of_which_one_does_not_count():
     ],
     ids=["forward", "hessian", "grad of grad", "structured", "unit", "jit", "shape", "no tensor"],
 )
-def test_what_it_cannot_serve_is_refused(error, use):
+def test_call_that_a_callback_cannot_serve_is_refused(error, use):
     with pytest.raises(error):
         jax.block_until_ready(use())

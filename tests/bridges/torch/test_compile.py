@@ -120,7 +120,7 @@ def test_no_stale_copy_of_what_changes_in_place():
 
 
 @pytest.mark.parametrize("what", ["parameter", "result"])
-def test_what_backward_needs_must_not_change(what):
+def test_backward_refuses_a_saved_tensor_that_has_changed(what):
     w = nn.Parameter(torch.randn(3))
     out = compiled(lambda w: torch.exp(w) * 1 if what == "parameter" else torch.exp(w))(w)
     square = compiled(lambda w: w * w)(w) if what == "parameter" else out * 1
@@ -187,7 +187,7 @@ def whole_numbers():
 
 
 @pytest.mark.parametrize("program", [written_cache, step_of_adam, whole_numbers])
-def test_programs(program):
+def test_compiled_programs_return_and_write_the_numbers_of_torch(program):
     (f, calls), (plain_f, plain_calls) = program(), program()
     f = compiled(f)
     for mine, theirs in zip(calls, plain_calls, strict=True):

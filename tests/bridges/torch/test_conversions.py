@@ -28,7 +28,7 @@ DTYPES += [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex128]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shared", [False, True])
-def test_dtypes(dtype, shared):
+def test_every_dtype_goes_to_jax_and_back_with_the_same_bits(dtype, shared):
     """Each dtype goes to JAX and back with the same bits, copied or in one memory."""
     t = torch.tensor([0.0, 1.0, 3.0]).to(dtype)
     x = tjt.to_jax(t, copy=not shared)
@@ -41,7 +41,7 @@ def test_dtypes(dtype, shared):
     assert bytes(back.view(torch.uint8)) == bytes(t.view(torch.uint8))
 
 
-def test_layouts():
+def test_every_layout_keeps_its_numbers():
     """Transposed, expanded, empty, lazily conjugated and scalar tensors keep their numbers."""
     c = torch.tensor([1 + 2j, 3j])
     tensors = [torch.arange(6.0).view(2, 3).t(), torch.ones(3).expand(2, 3), torch.zeros(0, 3)]
@@ -50,7 +50,7 @@ def test_layouts():
         np.testing.assert_array_equal(tjt.to_jax(t), t.resolve_conj().resolve_neg().numpy())
 
 
-def test_constructor():
+def test_constructor_takes_arrays_numbers_and_lists():
     """`tjt.Tensor(x)` is `from_jax(x)`: arrays of JAX, NumPy, ours, numbers and lists."""
     x = jnp.arange(3.0)
     assert tjt.Tensor(x).payload is x

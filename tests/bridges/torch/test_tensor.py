@@ -80,7 +80,7 @@ def test_answers_as_torch(name):
     assert answer(ours()) == answer(torch.tensor(X))
 
 
-def test_prints():
+def test_tensor_prints_as_torch_does_with_type_and_unit():
     """Numbers as torch prints them, then what the type, the unit and autograd say."""
     assert repr(ours()) == "T" + repr(torch.tensor(X))[1:]
     leaf = ours([1.0], requires_grad=True)
@@ -97,7 +97,7 @@ def test_prints():
         torch.testing.assert_close(ours(), ours() + 1)
 
 
-def test_data():
+def test_data_shares_memory_and_not_the_graph():
     """`.data` shares memory and not the graph; assigned, it takes over another memory."""
     x = ours(requires_grad=True)
     x.data.mul_(2)
@@ -172,7 +172,7 @@ def run_threads(*targets):
         thread.join()
 
 
-def test_threads():
+def test_two_threads_train_with_the_numbers_of_one():
     """Two threads train at once, each with the numbers of a lone one."""
 
     def train(seed):

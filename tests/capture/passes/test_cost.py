@@ -18,7 +18,7 @@ def table(f, *args):
 A, X = jnp.eye(8) * 2, jnp.ones(8)
 
 
-def test_products():
+def test_product_costs_two_operations_per_entry_and_column():
     """A product does two operations for each entry and column, and reads its arrays."""
     rows = list(table(lambda a, x: a @ (a @ x), A, X))
     assert [row.flops for row in rows] == [128, 128]
@@ -43,7 +43,7 @@ def test_loops_run_as_often_as_they_do():
     assert found.total == Cost(15 * 128, found.rows[0].bytes, True)
 
 
-def test_what_is_not_known_is_said():
+def test_loop_of_unknown_length_is_marked_as_a_lower_bound():
     """A loop that decides while running counts once, and is marked."""
 
     def f(a, x):
@@ -57,7 +57,7 @@ def test_what_is_not_known_is_said():
     assert "?" in str(found)
 
 
-def test_branches():
+def test_dearest_branch_counts():
     """The dearest branch counts."""
     f = lambda a, x: tj.cond(x[0] > 0, lambda x: a @ (a @ x), lambda x: a @ x, x)
     found = table(f, A, X)
@@ -77,7 +77,7 @@ def test_lapack_counts():
     assert cholesky.name == "cholesky[Symmetric]"
 
 
-def test_what_sharing_spares():
+def test_shared_factorization_lowers_the_cost():
     """The table shows it: Woodbury is prepared once."""
     d, u = jnp.ones(200), jnp.ones((200, 20))
 
@@ -101,7 +101,7 @@ def test_lost_structure():
     assert "test_lost_structure" in row.source
 
 
-def test_table():
+def test_cost_table_prints_on_a_console_and_as_text():
     """On a console, and as text."""
     found = table(lambda a, x: a @ x, A, X)
     with (console := Console(width=100, file=None)).capture() as captured:
@@ -111,6 +111,6 @@ def test_table():
     assert len(found) == 1
 
 
-def test_bad_input():
+def test_cost_of_a_function_is_refused():
     with pytest.raises(tj.CaptureError, match=r"tj\.capture"):
         tj.passes.cost(lambda x: x)

@@ -86,7 +86,7 @@ UNCHANGED = {
 
 
 @pytest.mark.parametrize("case", UNCHANGED)
-def test_no_occasion(case, assert_rewrites):
+def test_promote_leaves_a_program_without_occasion(case, assert_rewrites):
     """What is not known for certain is not said."""
     f, arguments = UNCHANGED[case]
     assert_rewrites(promote, f, arguments, None)

@@ -58,7 +58,7 @@ def multiplications(program):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_cheaper(case, assert_rewrites, given):
+def test_products_take_the_order_that_costs_least(case, assert_rewrites, given):
     """The products are in the order that costs least; values and gradients agree."""
     f, arguments, wanted = CASES[case]
     new = assert_rewrites(reassociate, f, arguments, wanted)
@@ -86,7 +86,7 @@ UNCHANGED = {
 
 
 @pytest.mark.parametrize("case", UNCHANGED)
-def test_no_occasion(case, assert_rewrites):
+def test_reassociate_leaves_a_program_without_occasion(case, assert_rewrites):
     """The very program comes back."""
     f, arguments = UNCHANGED[case]
     assert_rewrites(reassociate, f, arguments, None)
@@ -140,7 +140,7 @@ def test_determinant_of_a_singular_factor():
     assert_agrees(f, reassociate.rewrite(tj.capture(f)(a, b)), a, b)
 
 
-def test_units():
+def test_product_of_quantities_is_left_in_its_order():
     """A product of quantities is left in its order."""
     m = tj.unit("m")
     f = lambda a, b, x: (a @ b) @ x

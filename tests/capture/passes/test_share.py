@@ -141,7 +141,7 @@ UNCHANGED = {
 
 
 @pytest.mark.parametrize("case", UNCHANGED)
-def test_no_occasion(case, assert_rewrites):
+def test_share_leaves_a_program_without_occasion(case, assert_rewrites):
     """The very program comes back."""
     f, arguments = UNCHANGED[case]
     assert_rewrites(share, f, arguments, None)
@@ -181,7 +181,7 @@ def test_complex_root():
     assert_agrees(f, new, h, z)
 
 
-def test_units(given):
+def test_matrix_with_a_unit_is_shared_and_solutions_keep_their_units(given):
     """A matrix with a unit is shared for solutions, which have the unit that they had."""
     m, s = tj.unit("m"), tj.unit("s")
 
@@ -212,7 +212,7 @@ def test_the_root_is_refused(given):
         f.root()
 
 
-def test_bad_input():
+def test_pass_refuses_what_is_no_function_by_name():
     """What is no function or program is refused by name."""
     with pytest.raises(tj.CaptureError, match="share_factorizations"):
         share(3)

@@ -156,7 +156,7 @@ def test_without_x64():
     assert wide.outputs[0].type == "f64[3]"
 
 
-def test_keys():
+def test_random_keys_are_captured_as_arguments():
     def f(key, d):
         left, right = jax.random.split(key)
         return tj.Diagonal(d) @ jax.random.normal(left, (3,)), jax.random.key_data(right)

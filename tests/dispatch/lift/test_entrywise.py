@@ -129,7 +129,7 @@ def test_slopes_that_are_infinite_at_zero():
     np.testing.assert_allclose(root_dot.data, [[1.0, 0.0], [0.5, 1.5]])
 
 
-def test_what_fills_the_matrix_becomes_dense():
+def test_function_that_is_not_zero_at_zero_becomes_dense():
     d = tj.Diagonal(jnp.asarray([1.0, 2.0]))
     fills = [
         tnp.cos,
@@ -201,7 +201,7 @@ def test_functions_of_products_that_are_products_of_functions():
             tnp.sqrt(a)  # of two negative numbers it is not that of their product
 
 
-def test_what_such_functions_are_made_into():
+def test_means_and_inner_products_form_no_dense_array():
     """Means and inner products, which DESIGN and NumPy count among them, of a large matrix."""
     n = 200_000
     d, v = tj.Diagonal(jnp.full(n, 2.0)), jnp.ones(n)

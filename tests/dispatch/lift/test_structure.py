@@ -97,7 +97,7 @@ DENSE = {
 
 
 @pytest.mark.parametrize("name", DENSE)
-def test_what_becomes_dense_says_so(name):
+def test_lifted_function_without_a_rule_becomes_dense(name):
     function, a = DENSE[name], MATRICES["Symmetric"]
     with tj.densify("error"), pytest.raises(tj.NoRuleError, match="lift: "):
         tj.lift(function)(a)

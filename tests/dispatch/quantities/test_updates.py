@@ -107,7 +107,7 @@ def test_a_power_of_some_entries():
         x.at[1].power(2)
 
 
-def test_what_is_filled_in_has_a_unit():
+def test_fill_value_must_have_the_unit():
     out_of_bounds = (jnp.arange(6.0).reshape(2, 3) * m).at[7]
     assert_quantity(out_of_bounds.get(mode="fill", fill_value=1.0 * km), "m", np.full(3, 1000.0))
     assert_quantity(out_of_bounds.get(mode="fill", fill_value=0), "m", np.zeros(3))

@@ -48,7 +48,7 @@ def count_of(name):
 
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("basis", [BASIS, np.eye(N)], ids=["turned", "axes"])
-def test_projectors(name, basis):
+def test_projector_of_equal_eigenvalues_has_the_gradient_of_differences(name, basis):
     """Rounding-close and exactly equal eigenvalues, and both modes where it is promised."""
     a, count = with_spectrum(SPECTRA[name], basis), count_of(name)
     want = differences(jax.jit(projector(count)), a)
@@ -95,7 +95,7 @@ NOT_INVARIANT = {
 
 @pytest.mark.parametrize("name", NOT_INVARIANT)
 @pytest.mark.parametrize("basis", [BASIS, np.eye(N)], ids=["turned", "axes"])
-def test_what_the_factors_cannot_tell_is_nan(name, basis):
+def test_loss_that_is_not_invariant_has_a_nan_gradient(name, basis):
     """Never a finite number, not even where LAPACK's basis would let one pass."""
     loss, spectrum = NOT_INVARIANT[name]
     assert np.isnan(jax.grad(loss)(with_spectrum(spectrum, basis))).any()

@@ -99,7 +99,7 @@ def test_a_loss_is_said(name, dtype):
 
 @every_dtype
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_does_not_matter_is_not_said(name, dtype):
+def test_lost_addend_that_does_not_matter_gives_no_warning(name, dtype):
     """As in plain floating point, where a small addend leaves a large one as it is."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -47,7 +47,7 @@ PATHS = []
 
 
 @pytest.mark.parametrize(("choice", "factor"), [("rule", 10), ("differentiate", 1), ("opt_out", 1)])
-def test_who_differentiates_a_call(choice, factor):
+def test_option_decides_whether_a_rule_or_ad_differentiates_a_call(choice, factor):
     PATHS.clear()
     total = opted(choice)
     assert_close(jax.grad(total)(diagonal(*A)), tj.Diagonal(jnp.full(3, 1.0 * factor)))

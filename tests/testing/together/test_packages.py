@@ -85,7 +85,7 @@ def test_shipped_rules_and_types_are_all_covered():
     assert {"Diagonal", "Kronecker", "LowRankUpdate", "BlockDiagonal", "Hermitian"} <= types
 
 
-def test_what_all_cases_have_in_common():
+def test_property_that_all_cases_share_is_a_warning():
     """Nothing of it is a fault, so it is a warning."""
     package("pack_good", cases=good_cases)
     told = " ".join(check_coverage("pack_good", cases_of("pack_good")).warnings)
@@ -204,7 +204,7 @@ def test_plugin_collects_cases(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [tj.Hermitian, tj.Triangular, tj.Kronecker, tj.LowRankUpdate])
-def test_strategies(kind):
+def test_strategies_draw_arrays_that_keep_their_invariant(kind):
     """Drawn arrays keep the storage invariant and have the shape that was asked for."""
 
     @settings(max_examples=5, deadline=None, database=None)

@@ -514,7 +514,7 @@ FORMED = {
 
 
 @pytest.mark.parametrize("who", FORMED)
-def test_who_forms_a_cotangent(who):
+def test_cotangent_formed_by_a_rule_or_a_type_is_blamed_on_it(who):
     """The rule is not blamed for what the type of its argument lacks."""
     outer, body, words = FORMED[who]
     methods = {"to_dense": lambda a: jnp.diag(a.d), "apply": lambda a, b: (a.d * b.T).T, **body}

@@ -79,7 +79,7 @@ def test_promise_saves_a_factorisation_by_lu(a, f):
 
 
 @pytest.mark.parametrize("a", PROMISING, ids=lambda a: type(a).__name__)
-def test_what_may_be_indefinite_does_not_promise(a):
+def test_result_that_may_be_indefinite_does_not_promise(a):
     with tj.densify("allow"):
         forgetful = (tj.grad(tj.logdet)(a), -a, 2.0 * a, a - a, a / 2.0, a / -2.0)
     assert not any(getattr(x, "definite", False) for x in forgetful)

@@ -114,7 +114,7 @@ def test_lifting_floats_warns_once_and_lifting_numbers_and_indices_never():
 
 
 @pytest.mark.usefixtures("unsaid")
-def test_what_torch_itself_makes_is_lifted_in_silence():
+def test_tensors_that_torch_makes_are_lifted_in_silence():
     """The mask of attention by the formula, as with dropout; zeros of a backward formula."""
     q = tjt.from_torch(torch.linspace(-1, 1, 8).reshape(1, 1, 4, 2))
     with sdpa_kernel(SDPBackend.MATH):

@@ -83,7 +83,7 @@ def test_a_structured_leaf_goes_with_its_name():
         gc.enable()
 
 
-def test_what_backward_needed_goes_with_it():
+def test_arrays_kept_for_backward_are_freed_with_it():
     """Also where a result of the forward pass is kept."""
     count = lambda: sum(x.shape == (23,) for x in jax.live_arrays())
     before = count()

@@ -20,7 +20,7 @@ def occasion(s, x):
 
 
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
-def test_within(apply, given):
+def test_pass_within_transformations_agrees_with_the_function(apply, given):
     """Mapped, differentiated, in a loop, with a matrix of an outer trace: as the function."""
     s, x = given["s"], given["x"]
 

@@ -222,7 +222,7 @@ def test_choosing_among_operands_needs_no_graph(monkeypatch):
 
 @pytest.mark.parametrize("scale", [89, 200, 30, -40])
 @pytest.mark.parametrize("name", ["exp", "tanh", "log1p", "log", "expm1", "arctan"])
-def test_what_a_unit_is_worth_is_not_lost_before_its_power_of_two(name, scale):
+def test_factor_of_a_unit_is_not_lost_before_its_power_of_two(name, scale):
     """An energy in eV over one in J: in float16 10^-19 alone is nothing, times 2^89 it is 10^8."""
     q = tj.Unitful(jnp.float16([1.9, 1.5]), "eV / J", scale)
     with np.errstate(over="ignore"):
