@@ -12,10 +12,10 @@ place). A bug with the field `equivalent` is not run; the field says why no test
 The map comes from coverage.py, in every process that a test starts. JAX traces a program once, so a
 second test of the same program would seem to run nothing: JAX's caches are cleared before each test
 function. The tests of a bug are those that run its text: first those of the mirror of its module
-and folder, then one parameter of each test function, fast tests first. The first failure ends the
-bug, or `SECONDS` of tests do. Each catch is repeated without the bug: the test or file that failed,
-or all tests of a process that crashed or did not end. If they fail again, they are left out and the
-bug runs again.
+and folder, then one parameter of each test function, those first that were seen to run it, and fast
+ones. The first failure ends the bug, or `SECONDS` of tests do. Each catch is repeated without the
+bug: the test or file that failed, or all tests of a process that crashed or did not end. If they
+fail again, they are left out and the bug runs again.
 
 Sharp edges: the map describes the tree at the time of `--map`; tests that are gone since are left
 out, and their number is printed. For text that runs at import, all tests of the module count.
@@ -377,23 +377,23 @@ class Map:
             contexts = {context for those in lines.values() for context in those}
         # A process has the name of the test that started it, and the part of it: `test (call)`.
         ends = re.compile(r" \((setup|call|teardown)\)$")
-        names = {stable(ends.sub("", context)) for context in contexts}
+        names = run_it = {stable(ends.sub("", context)) for context in contexts}
         if any("" in lines.get(n, ()) for n in numbers):  # it makes parameters of tests
             called = re.compile(rf"\b{re.escape(bug.function.rpartition(':')[2])}\b")
             files = {test.partition("::")[0] for test in self.seconds} - {""}  # "" is the kit's
-            names |= {f for f in files if called.search((ROOT / f).read_text())}
+            names = names | {f for f in files if called.search((ROOT / f).read_text())}
         # A parameter finds the traces of an earlier one: all parameters of a test count.
-        names |= {name.partition("[")[0] for name in names if "::test_" in name}
+        names = names | {name.partition("[")[0] for name in names if "::test_" in name}
         parts = lambda test: {test, test.partition("[")[0], test.partition("::")[0]}
         tests = {test for test in self.seconds if parts(test) & names}
         near = mirror(bug.path)
         by_function = collections.defaultdict(list)
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+        for test in sorted(tests, key=lambda test: (test not in run_it, self.seconds[test], test)):
             by_function[test.partition("[")[0] if "::test_" in test else test].append(test)
 
         def rank(position, test):
             place = next((i for i, name in enumerate(near) if test.startswith(name)), len(near))
-            return position if place > 1 else 0, place, self.seconds[test]
+            return position if place > 1 else 0, place, test not in run_it, self.seconds[test]
 
         ranked = [(rank(i, t), t) for those in by_function.values() for i, t in enumerate(those)]
         return [test for _, test in sorted(ranked)]
