@@ -108,6 +108,10 @@ def test_full_factors_make_the_matrix(kind):
 @pytest.mark.slow
 def test_batches_are_those_of_jax_numpy():
     a, tall = normal(2, 1, 3, 3), normal(2, 4, 3)
+    h = a + jnp.swapaxes(a, -1, -2)
+    assert_near(tj.eigvalsh(h), jnp.linalg.eigvalsh(h))
+    for got, want in zip(tj.svd(tall), jnp.linalg.svd(tall), strict=True):
+        assert_near(got, want)
     assert tj.matrix_rank(tall).shape == (2,)
     assert tj.condition_number(a).shape == (2, 1)
     for ord in (None, "nuc", 1):
