@@ -9,7 +9,7 @@ JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
 ARGS ?=
-FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
+FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_replay.py
 
 # The examples of all types and the cases of all rules are tests, too.
 TYPES := --tanjax-check tanjax

@@ -34,14 +34,13 @@ longer run.
   *jax.jit, waiting* is plain JAX that waits, too, for its results. That is judged where the program
   itself takes {fresh:g} µs or more. Beyond
   131,072 numbers in 16 arrays, or 262,144 in fewer, one compiled program looks at all of them,
-  after the first 100 calls; 50 calls later it rides inside the program that runs, which saves a
-  start.
+  after the first 100 calls.
 * *jax.jit, reading* is plain JAX that starts its program and, while that runs, reads every number
   of its arguments as fast as NumPy can. No result is handed over before the numbers behind it were
-  looked at, on the host or by the device, so that one of these two columns is the least that this
-  promise costs. For **a nested dict of 30 quantities** (60,000 numbers, others in each call) both
-  are above the budget of 1.2, which cannot be met: *reading* takes 1.3 to 1.5 times as long as
-  plain JAX.
+  looked at, but for those that a loop hands back, so that one of these two columns is the least
+  that this promise costs. For **a nested dict of 30 quantities** (60,000 numbers, others in each
+  call) both are above the budget of 1.2, which cannot be met: *reading* takes 1.3 to 1.5 times as
+  long as plain JAX.
 * **Loops** hand their state on (`p = f(p, batch)`), so that each call has arrays that may still
   be computed. **Sciences** are an MLP step, attention, a convolution and an N-body step; *caches
   cold* means `jax.clear_caches()` before each first call.

@@ -178,7 +178,7 @@ def test_planted_fault_is_found(monkeypatch, fault, promise):
 def test_where_it_was_said_what_a_plan_of_its_own_finds_once_is_luck(
     monkeypatch, are_right, promise
 ):
-    """Integer programs have some seconds: a busy machine may find what another does not."""
+    """A limited search may find exponents for the numbers of one call that it misses for others."""
     right = iter([0, *are_right])
 
     def planned(f):

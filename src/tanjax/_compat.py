@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
+import sys
 import warnings
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -31,7 +32,7 @@ from jaxlib import _jax as _jaxlib
 from ._errors import LoweringWarning
 from ._jaxpr_types import JaxEquation, Params, Primitive, Readable
 from ._jaxprs import Avals, Dims, Operator, Tangents, Values
-from ._typing import AnyArray
+from ._typing import AnyArray, Function
 
 Tracer = jax.core.Tracer
 float0 = np.dtype(jax.dtypes.float0)
@@ -346,6 +347,18 @@ def higher_primitive(eqn: JaxEquation) -> Any:
     JAX 0.12 made `ldexp`, `frexp` and `searchsorted` primitives that are defined by a function.
     """
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
+
+
+def sparse_program(eqn: JaxEquation) -> Function | None:
+    """The program behind a primitive of `jax.experimental.sparse`; `None` for every other one.
+
+    JAX lowers `bcoo_dot_general` by `_bcoo_dot_general_impl`, which only CPUs and GPUs may replace.
+    Without it `test_sparse_matrices_are_planned` fails.
+    """
+    name = eqn.primitive.name
+    module = sys.modules.get(f"jax.experimental.sparse.{name.partition('_')[0]}")
+    found = getattr(module, f"_{name}_impl", None)
+    return found and functools.partial(found, **eqn.params)
 
 
 def jax_function_of(eqn: JaxEquation, key: str = "jaxpr") -> str | None:

@@ -1,32 +1,39 @@
-"""How exponents are chosen: for how long they are looked for."""
+"""How exponents are chosen: how often others are tried where none hold all numbers."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from tanjax.scale import _choice
 from tanjax.scale._judged import Judged
 from tanjax.scale._plan import plan
-from tanjax.scale.assign import _problem
 
 pytestmark = pytest.mark.core
 
 
-@pytest.mark.parametrize(("equations", "seconds"), [(3, 3.0), (600, 1.0)])
-def test_exponents_of_small_programs_have_more_time(monkeypatch, equations, seconds):
-    """So that what HiGHS finds does not depend on the machine; large ones never go there."""
-    given = []
-    assign = _problem.assign_exponents
-    note = lambda *a: given.append(a[4]) or assign(*a)
-    monkeypatch.setattr(_problem, "assign_exponents", note)
+@pytest.mark.parametrize(("limit", "runs"), [(0, 1), (100, 4), (110, 5), (40_000, 45)])
+def test_the_search_for_exponents_that_no_numbers_fit_ends_after_a_count_of_equations(
+    monkeypatch, limit, runs
+):
+    """Each run takes as long as its equations are many; no clock ends the search."""
 
-    def there_and_back(x):
-        for _ in range(equations):
-            x = x * 1e30 * 1e-30 + 1
+    def cubes_over_squares(x):
+        for _ in range(5):
+            x = (x * x * x) * (1 / (x * x))
         return x
 
-    x = jnp.full(2, 1e10, jnp.float32)
-    plan(jax.make_jaxpr(there_and_back)(x), [x], [False])
-    assert 0.8 * seconds < given[0] <= seconds
+    judged = []
+    judge = _choice.Judged.of
+    monkeypatch.setattr(_choice.Judged, "of", lambda *a: judged.append(a[3:]) or judge(*a))
+    monkeypatch.setattr(_choice, "RUNS", limit)
+    x = jnp.asarray(np.array([1e30, 1e-30]), jnp.float32)
+    closed = jax.make_jaxpr(cubes_over_squares)(x)
+    assert len(closed.eqns) == 25
+    found = plan(closed, [x], [False])
+    assert found.identity
+    assert "no exponents hold these numbers together" in found.alarms[0]
+    assert sum(map(bool, judged)) == runs
 
 
 def test_exponents_that_lose_what_plain_jax_has_are_worse_than_any_that_lose_other_entries():

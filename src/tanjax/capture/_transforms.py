@@ -40,7 +40,7 @@ def jit(fun: Function | None = None, /, **options: Any) -> Any:
     if fun is None:
         return lambda f: jit(f, **options)
     compiled = transforms.jit(fun, **options)
-    of_jax = {k: v for k, v in options.items() if k not in ("scale", "passes")}
+    of_jax = {k: v for k, v in options.items() if k not in ("scale", "check", "passes")}
     compiled.captured = _jit(compiled.__wrapped__, **of_jax)  # rewritten by the passes
     return compiled
 

@@ -4,14 +4,10 @@ A value `v` with exponent `s` stands for `v · 2^s`; the graph of a program know
 belong together, and a plan says which to use. See `tanjax.jit` and `tanjax.scale_graph`.
 """
 
-from . import proof as proof
 from ._agreed import agreed as agreed
 from ._call import run as run, scaled_call as scaled_call
 from ._plan import (
     Plan as Plan,
-    identity_plan as identity_plan,
-    look_cost as look_cost,
-    overflows as overflows,
     plan as plan,
     seen_right as seen_right,
 )
@@ -24,8 +20,13 @@ from .graph._graph import (
     build as build,
 )
 from .laws._register import register_law as register_law
-from .magnitudes._loops import always_ends as always_ends
 from .numbers._interval_record import Record as Record, span as span
 from .numbers._wide import Wide as Wide
-from .replay._flags import differ as differ, flagged as flagged
 from .replay._replay import replay as replay
+from .windows import (
+    Windows as Windows,
+    find as find,
+    flagged as flagged,
+    limits_of as limits_of,
+    outside as outside,
+)

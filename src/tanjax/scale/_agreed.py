@@ -24,26 +24,24 @@ if TYPE_CHECKING:
     from ._plan import Plan
 
 
-def agreed(ask: Callable[..., Plan], leaves: Sequence[Primal]) -> Plan:
-    """A plan that all processes have made alike.
+def agreed(ask: Callable[[], Plan], leaves: Sequence[Primal]) -> Plan:
+    """Return the plan of this process, which all processes have made alike.
 
-    **Arguments:** `ask`: makes a plan, given a `time_limit`. The search for exponents ends when its
-    time is up, so that two processes may find different ones: then no time is given.
-    **Raises:** what `ask` raises, in all processes; `RuntimeError` if they cannot agree.
+    **Arguments:** `ask`: makes a plan. No clock decides it, so that equal numbers give equal plans.
+    **Raises:** the error of `ask`, if all processes fail; `RuntimeError` if plans differ.
     """
     array = next(x.array for x in leaves if type(x) is Spread)
-    for limits in ({}, {"time_limit": 0.0}):
-        plan: Any = None
-        failure: Exception | None = None
-        try:
-            plan = ask(**limits)
-        except Exception as error:  # first the others have to know, or they wait for this one
-            failure = error
-        if _is_common(0 if plan is None else _digest(plan), array.sharding):
-            if failure is not None:
-                raise failure
-            return plan
-    raise RuntimeError("the processes made different plans.")
+    plan: Any = None
+    failure: Exception | None = None
+    try:
+        plan = ask()
+    except Exception as error:  # first the others have to know, or they wait for this one
+        failure = error
+    if not _is_common(0 if plan is None else _digest(plan), array.sharding):
+        raise RuntimeError("the processes made different plans.") from failure
+    if failure is not None:
+        raise failure
+    return plan
 
 
 def _digest(plan: Plan) -> int:

@@ -44,7 +44,7 @@ def _warn(name: str, found: Plan) -> None:
     values = [use.value for use in found.graph.outputs]
     stored = zip(values, found.output_exponents, strict=True)
     gone = [v for v, exponent in stored if _vanishes(v, found.magnitudes, exponent)]
-    said = [*found.alarms, *map(_too_wide, gone)]
+    said = [*found.alarms, *found.unseen, *map(_too_wide, gone)]
     if said:
         text = message(f"{name}: {said[0]}", hint="use a wider dtype, or arrays of their own.")
         warnings.warn(text, ScaleWarning, stacklevel=outside())

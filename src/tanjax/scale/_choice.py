@@ -11,13 +11,13 @@ had together; then plain floating point is kept, and an alarm says so.
 
 from __future__ import annotations
 
-import time
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
-from .assign._assign import SMALL, Assignment
+from .assign._assign import Assignment
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph
 from .magnitudes._evaluate import Evaluation, rounded
 from .magnitudes._parts import needs_nothing
@@ -26,10 +26,9 @@ from .replay._rewrites import guarded
 
 # Demands tried on a sample, which is run once more for each: a second where loops are long.
 _GUESSES = 2
-# Times as long as others: small programs go to HiGHS, and what it finds within its time should not
-# depend on the machine. It takes a second for 15 equations whose numbers no exponent holds.
-_PATIENCE = 3
 ROUNDS = 4  # of equations that become undefined once others are not
+# Equations of all runs at exponents; promise: 10,000 that no exponents hold are planned in 2 s.
+RUNS = 40_000
 
 Doubts: TypeAlias = tuple[Doubt | None, ...]  # by result, None where plain JAX is not asked
 
@@ -70,7 +69,6 @@ def assigned(
     graph: ScaleGraph,
     reference: Evaluation,
     free_outputs: Sequence[bool],
-    time_limit: float,
     said: list[str],
     alarms: list[str],
 ) -> Chosen | None:
@@ -81,7 +79,7 @@ def assigned(
     m = reference.magnitudes
     said += unholdable(graph, m)
     plain = Judged.of(graph, reference, free_outputs)
-    tries = _Tries(graph, reference, free_outputs, plain, time_limit)
+    tries = _Tries(graph, reference, free_outputs, plain, RUNS)
     judged, solution, exponents = tries.best(_problem.DEMANDS)
     missing = misfits(graph, m, free_outputs)
     is_worse = (
@@ -98,11 +96,6 @@ def assigned(
         alarms.append(f"{judged.lost} entries of the results are wrong: {' '.join(said[-2:])}")
     if is_worse:
         return None
-    if solution.method == "propagation":
-        said.append(
-            "the integer program ran out of time; exponents were propagated instead, so there may "
-            "be more conversions than needed."
-        )
     m = with_rounding(graph, reference)
     hidden = guarded(graph, m, exponents)
     exponents = exponents._replace(guarded=exponents.guarded | hidden)
@@ -117,36 +110,35 @@ def _is_zero(e: Exponents) -> bool:
     return bool(e.guarded) and not (e.saturated or any(e.values) or any(e.uses))
 
 
-class _Tries(NamedTuple):
+@dataclasses.dataclass
+class _Tries:
     """One program and its numbers, for which exponents are tried."""
 
     graph: ScaleGraph
     reference: Evaluation
     free_outputs: Sequence[bool]
     plain: Judged
-    time_limit: float
+    left: int  # equations that may still be run
 
     def best(self, demands: Sequence[_problem.Demand]) -> tuple[Judged, Assignment, Exponents]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment, Exponents] | None = None
-        graph, start = self.graph, time.thread_time()
-        is_small = len(graph.values) + len(graph.uses) <= SMALL
-        time_limit = self.time_limit * (_PATIENCE if is_small else 1)
-        m = with_rounding(graph, self.reference)
+        graph, m = self.graph, with_rounding(self.graph, self.reference)
         alone = needs_nothing(graph, m)
-        for demand in demands[: _GUESSES if self.reference.estimated else None]:
-            left = max(time_limit / 10, time_limit - (time.thread_time() - start))
-            free = self.free_outputs
-            solution = _problem.assign_exponents(graph, m, free, demand, left, alone)
+        if self.reference.estimated:  # no run shows which small numbers matter: all do
+            demands = [demand for demand in demands if demand.strict][:_GUESSES]
+        for demand in demands:
+            solution = _problem.assign_exponents(graph, m, self.free_outputs, demand, alone)
             judged, exponents = self.defined(_problem.exponents_of(graph, solution))
             if found is None or judged.badness < found[0].badness:
                 found = judged, solution, exponents
-            if judged.is_right:
+            if judged.is_right or self.left <= 0:
                 break
         assert found is not None
         return found
 
     def judged(self, exponents: Exponents) -> Judged:
+        self.left -= sum(1 for _ in self.graph.walk())
         return Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
 
     def defined(self, exponents: Exponents) -> tuple[Judged, Exponents]:
@@ -160,7 +152,7 @@ class _Tries(NamedTuple):
         judged = best[0]
         for _ in range(ROUNDS):
             new, parts = judged.undefined - exponents.saturated, judged.parts
-            if best[0].is_right or not (new or parts):
+            if best[0].is_right or not (new or parts) or self.left <= 0:
                 break
             if parts:  # those that are guarded have none
                 exponents = exponents._replace(guarded=exponents.guarded | parts)

@@ -28,6 +28,7 @@ from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
 from .laws._law import LAWS
 from .magnitudes._evaluate import (
     ENDLESS,
+    NO_RULE,
     OVER_BUDGET,
     PARTS,
     UNDEFINED,
@@ -326,25 +327,45 @@ def _all_finite(reference: Evaluation) -> bool:
     return all(x is None or bool(np.isfinite(x.array).all()) for x in reference.outputs)
 
 
-def unseen(graph: ScaleGraph, reference: Evaluation) -> list[str]:
-    """Equations that could not be run, and of whose numbers nothing is known."""
+def _is_bounded(node: Node, m: Magnitudes) -> bool:
+    """Whether the law of a primitive gives bounds instead of numbers, as of a draw at run time."""
+    return all(v.is_floating and m[v.index] is not None for v in node.outputs)
+
+
+def _fits(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
+    """Whether the exponent of each value holds all of its numbers."""
+    floating = [v for v in graph.values if v.is_floating and m[v.index] is not None]
+    rooms = [(exponents.of(v), *_range.exponents(v, m)) for v in floating]
+    return all(low <= at <= high for at, low, high in rooms)
+
+
+def unseen(
+    graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
+) -> list[str]:
+    """Equations that could not be run on these numbers, which bounds do not make known.
+
+    The laws of `rng_uniform` and `shard_map` give nothing but bounds. They suffice where the
+    exponents of a plan hold all numbers. Elsewhere numbers are lost, and no run tells which.
+
+    **Arguments:** `exponents`: of the plan; None if plain floating point loses nothing.
+    """
     m, is_lost = reference.magnitudes, reference.beyond and not _all_finite(reference)
+    fits = exponents is None or _fits(graph, m, exponents)
     late = _not_taken(graph.nodes, m) if reference.estimated else []
-    said = [_NOT_TAKEN.format(at=_at(node)) for node in late[:1]]
+    said = [_NOT_TAKEN.format(at=_at(node.source)) for node in late[:1]]
     return (
         [_BEYOND] * is_lost
         + said
         + [
-            f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
-            for node, reason in reference.skipped
-            if reason != OVER_BUDGET
-            and not all(v.is_floating and m[v.index] is not None for v in node.outputs)
+            f"the numbers of `{node.primitive}`{_at(source)} could not be looked at ({reason})."
+            for node, reason, source in reference.skipped
+            if reason != OVER_BUDGET and not (fits and reason == NO_RULE and _is_bounded(node, m))
         ][:3]
     )
 
 
-def _at(node: Node) -> str:
-    return f" at {node.source}" if node.source else ""
+def _at(source: str) -> str:
+    return f" at {source}" if source else ""
 
 
 def unknown_primitives(graph: ScaleGraph) -> list[str]:

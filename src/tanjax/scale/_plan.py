@@ -8,9 +8,9 @@ same comparison shows whether they hold.
 What is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm is checked
 on numbers where that can be afforded (`ALARM_BUDGET`).
 
-Sharp edges. A plan holds for the numbers that it was made for; for others it is proved
-(`proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
-looks at its results now and then (`is_estimate`).
+Sharp edges. A plan holds for the numbers that it was made for; for others there are windows
+(`scale/windows`), or it is compared with them (`seen_right`). An estimated plan can be wrong: who
+runs it asks its windows first (`is_estimate`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ._choice import Chosen, Doubts, assigned, misfits
 from ._judged import Arrays, fitting, lacks, left_of, right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import PARTS, Evaluation, Given, evaluate, rounded, simulate
+from .magnitudes._evaluate import NO_RULE, PARTS, Evaluation, Given, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses
@@ -39,7 +39,6 @@ from .show._progress import progress
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
-TIME_LIMIT = 1.0  # seconds for the integer program; small ones have longer (`_choice.py`)
 
 log = logging.getLogger("tanjax.scale")
 
@@ -52,9 +51,10 @@ class Plan(NamedTuple):
     would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`,
     `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is estimated, or
     must; `expected`: how many entries of each result are finite, not zero, not nan, if known;
-    `free_outputs`: as given; `grade`: what is known of the numbers of the last call, `"proved"`,
-    `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the numbers; `alarms`:
-    what may be wrong in the results all the same; `doubts`: what plain JAX is asked for then.
+    `free_outputs`: as given; `grade`: how it is known that later calls lose nothing, `"proved"`,
+    `"flagged"` or `"looked at"`; `looks`: on how many calls it was compared with the numbers;
+    `alarms`: what is wrong in the results all the same; `doubts`: what plain JAX is asked for then;
+    `unseen`: equations of whose numbers nothing is known, unless windows say that they do no harm.
     """
 
     graph: ScaleGraph
@@ -73,9 +73,15 @@ class Plan(NamedTuple):
     is_confirmed: bool = False
     expected: tuple[tuple[int, int, int], ...] | None = None
     free_outputs: tuple[bool, ...] = ()
-    grade: str = "seen"
+    grade: str = "looked at"
     looks: int = 1
     alarms: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @staticmethod
+    def is_of_program(alarm: str) -> bool:
+        """Whether an alarm tells of the program whatever its numbers, so that it is said once."""
+        return alarm.endswith(f"({NO_RULE}).")
 
     def is_missed(self, results: Arrays) -> bool:
         """Whether results of plain JAX are all zero where this estimate has something else."""
@@ -146,28 +152,6 @@ class Plan(NamedTuple):
     @property
     def output_exponents(self) -> list[int]:
         return list(map(self.exponents.of, self.graph.outputs))
-
-
-def identity_plan(
-    graph: ScaleGraph, free_outputs: Sequence[bool], effects: bool, notes: Sequence[str]
-) -> Plan:
-    """The plan that does nothing, before any number was looked at."""
-    unknown, none = [None] * len(graph.values), Exponents.none(graph)
-    said, free = tuple(notes), tuple(free_outputs)
-    return Plan(graph, unknown, none, True, False, {}, said, effects, free_outputs=free)
-
-
-def look_cost(graph: ScaleGraph) -> float:
-    """About how many seconds it takes to run a graph on numbers twice, on a quiet machine."""
-    equations = sum(node.computed for node in graph.walk())
-    numbers = sum(value.size * value.computed for value in graph.values)
-    return 15e-6 * equations + 5e-9 * numbers
-
-
-def overflows(graph: ScaleGraph, m: Magnitudes) -> bool:
-    """Whether numbers of these magnitudes are too large in plain floating point, harmful or not."""
-    known = ((v, m[v.index]) for v in graph.values if v.is_floating)
-    return any(x is not None and x.high > _range.range_of(v)[1] for v, x in known)
 
 
 def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
@@ -246,7 +230,6 @@ def plan(
     notes: Sequence[str] = (),
     thorough: bool = False,
     hide: bool = False,
-    time_limit: float = TIME_LIMIT,
 ) -> Plan:
     """Plan a closed jaxpr: about 10 µs per equation if nothing is out of range.
 
@@ -264,8 +247,8 @@ def plan(
         m, free = reference.magnitudes, tuple(free_outputs)
         lost = lost_in_plain(graph, reference, free)
         advance(count // 8)
-        ask = free, time_limit, said, alarms
-        solved = assigned(graph, reference, *ask) if lost else _as_it_is(graph, m, said)
+        ask = graph, reference, free, said, alarms
+        solved = assigned(*ask) if lost else _as_it_is(graph, m, said)
         solved = _hidden(graph, solved) if hide else solved
         advance(count // 4)
     done, is_short = solved or Chosen(Exponents.none(graph)), alarms or (lost and solved is None)
@@ -283,7 +266,8 @@ def plan(
         expected=None if is_short else _expected(graph, reference, done),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph, m),
         free_outputs=free,
-        alarms=(*alarms, *unseen(graph, reference)),
+        alarms=tuple(alarms),
+        unseen=tuple(unseen(graph, reference, done.exponents if lost else None)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found

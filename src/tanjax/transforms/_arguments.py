@@ -57,11 +57,14 @@ def _copied(x: PyTree) -> PyTree:
     return x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
 
 
-def _static_arguments(
-    fun: Function, options: Options
+def _named_arguments(
+    fun: Function, options: Options, what: str
 ) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Positions and names of static arguments, each found from the other as `jax.jit` does."""
-    numbers, names = options.get("static_argnums"), options.get("static_argnames")
+    """Positions and names of arguments, each found from the other as `jax.jit` does.
+
+    **Arguments:** `what`: `"static"` or `"donate"`.
+    """
+    numbers, names = options.get(f"{what}_argnums"), options.get(f"{what}_argnames")
     if numbers is None and names is None:
         return None
     places = () if numbers is None else (numbers,) if isinstance(numbers, int) else tuple(numbers)
@@ -86,10 +89,10 @@ class Arguments:
     """
 
     def __init__(self, fun: Function, options: Options) -> None:
-        self._fun = fun
-        self.static = _static_arguments(fun, options)
-        names = ("donate_argnums", "donate_argnames")
-        self.donates = any(options.get(name) is not None for name in names)  # 0 is a place
+        self._fun, self._options = fun, options
+        self.static = _named_arguments(fun, options, "static")
+        self._donated = _named_arguments(fun, options, "donate")
+        self.donates = self._donated is not None
 
     def dynamic(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """The arguments that are traced."""
@@ -123,6 +126,33 @@ class Arguments:
             return self._fun(*whole, **{**kwargs, **named})
 
         return on_leaves
+
+    def take_away(self, args: Args, kwargs: Kwargs, out: PyTree) -> None:
+        """Delete donated arguments after a program that did not; results may be among them."""
+        if self._donated is None:
+            return
+        places, names = self._donated
+        donated = [args[p] for p in places if -len(args) <= p < len(args)]
+        donated += [kwargs[name] for name in names if name in kwargs]
+        kept = set(map(id, jax.tree.leaves(out)))
+        for x in jax.tree.leaves(donated):
+            if isinstance(x, jax.Array) and id(x) not in kept and not x.is_deleted():
+                x.delete()
+
+    def shifted(self, count: int, *, donates: bool) -> Options:
+        """The options for a program with so many arguments before, and one result more."""
+        found = {k: v for k, v in self._options.items() if not k.startswith("donate_")}
+        donated = self._donated if donates else None
+        for what, named in (("static", self.static), ("donate", donated)):
+            if named is not None:
+                places, names = named
+                found[f"{what}_argnums"] = tuple(p + count if p >= 0 else p for p in places)
+                found[f"{what}_argnames"] = names
+        if isinstance(found.get("in_shardings"), tuple | list):
+            found["in_shardings"] = (*[None] * count, *found["in_shardings"])
+        if found.get("out_shardings") is not None:
+            found["out_shardings"] = (None, found["out_shardings"])
+        return found
 
     def kept(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Arguments for another run, also where the first one takes them away."""

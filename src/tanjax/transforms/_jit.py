@@ -23,7 +23,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._compat import trace_context
-from tanjax._errors import UnitError
+from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function, Primal
 from tanjax.arrays import Unitful, convert, is_quantity, unitful
@@ -33,7 +33,7 @@ from tanjax.units import conversion
 from ._arguments import NOBODY, Args, Direct, Jitted, Kwargs, Last, Leaf, Options
 from ._nested import Layout, Units, emptied, filled, labelled, take_apart
 from ._packing import MANY, Packed, pack, unpack
-from ._planning import PlannedFunction
+from ._planning import CHECKS, PlannedFunction
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -90,11 +90,11 @@ def _pattern(args: Args, kwargs: Kwargs) -> tuple[Key, list[Leaf], PyTreeDef, Un
 class Compiled:
     """A function compiled by `tj.jit`: callable, with `lower`, `trace` and `eval_shape` of JAX."""
 
-    def __init__(self, fun: Function, options: Options, scale: bool) -> None:
+    def __init__(self, fun: Function, options: Options, scale: bool, check: str) -> None:
         functools.update_wrapper(self, fun)
         self.captured: Function | None = None  # what a call is under `tj.capture`: an equation
         self._fun = fun
-        self._scale = scale
+        self._scale, self._check = scale, check
         self._jit: Jitted = jax.jit(fun, **options)
         self._aot: Program = PlannedFunction(fun, options) if scale else self._jit
         self._packs = not options
@@ -216,7 +216,7 @@ class Compiled:
     def _planned(self, fun: Function, options: Options, flat: bool = False) -> Program:
         if not self._scale:
             return jax.jit(fun, **options)
-        return PlannedFunction(fun, options, flat=flat, written=self._fun)
+        return PlannedFunction(fun, options, flat=flat, written=self._fun, check=self._check)
 
     def _checking(self, fun: Function) -> Function:
         """The function to be traced: it refuses units that can be converted to known ones."""
@@ -341,15 +341,18 @@ class Compiled:
 
 
 def jit(
-    fun: Function | None = None, /, *, scale: bool = True,
+    fun: Function | None = None, /, *, scale: bool = True, check: str = "late",
     passes: Sequence[Callable[[Function], Function]] = (), **options: PyTree,
 ) -> Any:  # fmt: skip
     """`jax.jit` with units, and with exponents where numbers leave the range of their dtype.
 
     **Arguments:** `fun` and the options of `jax.jit` (`static_argnums`, `donate_argnums`,
     `in_shardings`, …). Also a decorator with options. `scale`: plan exponents; with `False` numbers
-    over- and underflow as with `jax.jit`. `passes`: rewrite the program first, in this order:
-    `tj.passes`, or whatever makes a function of a function, such as a `tj.Interpreter`.
+    over- and underflow as with `jax.jit`. `check`: what is waited for. `"late"`: all but results
+    that a loop hands back, which may be wrong for 9 calls before the warning; `"now"`: all;
+    `"off"`: only the arguments are compared with those seen. `passes`: rewrite the program first,
+    in this order: `tj.passes`, or whatever makes a function of a function, such as a
+    `tj.Interpreter`.
 
     **Returns:** a compiled function.
 
@@ -358,13 +361,14 @@ def jit(
     Otherwise values get powers of two, so that SI numbers work in float32, bfloat16 and float16:
     what the plan does not touch keeps its bits, the rest is within rounding. Results without a unit
     go back to exponent 0, quantities keep theirs if they need it (`q.scale`). A later call uses a
-    plan if it is proved for its magnitudes, or was seen to be right for its numbers; of long loops
-    and large arrays it is guessed. `.plans` tells which (`grade`), and the logger `tanjax.scale`
-    when. See `tj.scale_graph`. Gradients are planned if they are inside, `tj.jit(tj.grad(f))`.
+    plan if its arguments are in windows: bounds prove the plan there, or a flag in the program says
+    whether a number inside left its window. Other calls are looked at. `.plans` tells which
+    (`grade`). See `tj.scale_graph`. Gradients are planned if they are inside, `tj.jit(tj.grad(f))`.
 
     **Warns:** `ScaleWarning`, if entries of the results are lost for want of a common exponent, if
-    numbers cannot be looked at (a callback, an unknown primitive), if a constant was lost, and once
-    if it is called under a trace of JAX, where it is plain JAX.
+    numbers cannot be looked at (a callback, an unknown primitive, a long loop), if a constant was
+    lost, if results that were handed back left their windows, and once if 16 calls in a row were
+    looked at, or if it is called under a trace of JAX, where it is plain JAX.
 
     **Units:** the first call with arguments of some dimensions decides in which units the program
     works; later arguments are converted to them. The program is compiled again for the units given
@@ -375,11 +379,10 @@ def jit(
     processes make the same plan, or none and say so. Larger ones are bounded, not run.
 
     **Cost:** a later call with the same arrays compares them with the last ones, 0.3 us more than
-    `jax.jit`; of other arrays the magnitudes are looked at, 3 us for one, 0.5 us each for several
-    and a wait for those that are still being computed; a state that a loop hands back only now and
-    then (20 us for a step of Adam, no wait); what no proof covers is run on its numbers, 15 us for
-    each equation, until that has taken 0.2 s; from then on the program has a flag that says whether
-    a number has left its range (a wait, and a second run of JAX's own program).
+    `jax.jit`; the magnitudes of other arrays are compared with their windows, 3 us for one, 0.5 us
+    each for several and a wait for those that are still being computed. A flag is waited for. A
+    state that a loop hands back is looked at on the device on every 8th call, without a wait. A
+    look runs the program in NumPy, 15 us for each equation.
 
     >>> import tanjax as tj
     >>> newton = tj.jit(lambda m, r: 6.674e-11 * m * m / r**2)
@@ -387,5 +390,9 @@ def jit(
     Array(2.6696003e+20, dtype=float32)
     """
     if fun is None:
-        return lambda f: jit(f, scale=scale, passes=passes, **options)
-    return Compiled(functools.reduce(lambda f, p: p(f), passes, fun), options, scale)
+        return lambda f: jit(f, scale=scale, check=check, passes=passes, **options)
+    if check not in CHECKS:
+        raise ValueError(
+            message(f"tj.jit: no check {check!r}.", hint=f"check is one of {', '.join(CHECKS)}.")
+        )
+    return Compiled(functools.reduce(lambda f, p: p(f), passes, fun), options, scale, check)

@@ -1,19 +1,19 @@
-"""Plans of one function, and the programs that they run.
+"""Plans of a compiled function, and the programs that they run.
 
-Two plans with the same exponents are one program, which is compiled once; the plan that does
-nothing is JAX's own program. A case is the function traced for arguments of one kind; an entry is
-one of its plans (`_entries.py`).
+A plan is found by a look: the program is run on the numbers of a call, in a wide range. A plan that
+is known and loses nothing of them is taken again, or else one is made; then windows are drawn
+around these numbers (`scale/windows`). Two plans with the same exponents are one program, which is
+compiled once; the plan that does nothing is JAX's own program where that is proved.
 
-Sharp edge: nothing is said here. What may be wrong in the results of plans just made is kept in
-`alarms`, for the call that asked.
+Sharp edge: nothing is said here. What may be wrong in the results of a plan is handed to the call
+that asked.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -25,33 +25,26 @@ from jaxtyping import PyTree
 
 from tanjax import _compat
 from tanjax._errors import message
-from tanjax._jaxpr_types import ClosedJaxpr
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import planned
 
-from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options, signature
+from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options
 from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import relabelled
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
 
-    from ._entries import Case, Entry
+    from ._cases import Case, Entry
 
-_PROGRAMS = 32  # compiled ones; the oldest goes
-_KEPT = 256  # cases, and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
-_SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
-_FEW = 1 << 15  # numbers of results
-_RAISED = 4  # flags in a row, after which a case does without
-_WORTH = 0.2  # seconds of looks that are worth a compilation
+_CASES = 256  # and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
 _FAR = 0.1  # relative
+_NEAR = 4.0  # bits; promise: `check="off"` looks again where arguments are others
 
 # What a program is traced for: the form of its arguments first, JAX's settings last.
 Key: TypeAlias = tuple[Hashable, ...]
 # A traced program, the shapes of its results, its lost constants, what is to be said of them.
 Program: TypeAlias = tuple[Any, PyTree, dict[int, AnyArray], tuple[str, ...]]
-# From a plan and its case to a program, None if there is none.
-Make: TypeAlias = Callable[..., Function | None]
 
 ABSTRACT = (
     "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
@@ -62,57 +55,54 @@ SHORT = (
     "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
     "after a cancellation is rounding, and leaves its range."
 )
-
 DIFFER = (
     "a loop was sampled or an array bounded, numbers seem to leave their range, and with exponents "
     "the results are others: those of plain JAX are kept, and may be wrong."
 )
-UNSEEN = (
-    "its results were handed back to it {} times without a look, as ever before, and have left "
-    "their range meanwhile: the results of these calls may be wrong."
+PARTLY = (
+    "a loop was sampled or an array bounded, because to look at all of its numbers takes too long, "
+    "and no flag tells whether they keep to their range: its results may be wrong."
+)
+SLOW = (
+    "each of {} calls in a row had to be run on its numbers by NumPy, which is slow: bounds do not "
+    "show where numbers that leave their range do harm. `scale=False` is JAX's own program, unseen."
 )
 
 
 class Found(NamedTuple):
-    """The plan for the numbers of a call, as it was found: other threads may change the entry.
+    """What a look has found.
 
-    **Fields:** `is_new`: whether the plan was made now; `grade` of the entry; `failure`: the
-    warning if the planner failed on this call, without an `entry`.
+    **Fields:** `entry`: a plan that is right for these numbers, with its program; `is_new`: whether
+    it was made now; `alarms`: what may be wrong in the results.
     """
 
-    case: Any
-    entry: Any = None
-    plan: Any = None
-    program: Any = None
-    grade: str = ""
+    entry: Entry
     is_new: bool = False
-    failure: str = ""
-
-
-NOBODYS = Found(None)
+    alarms: tuple[str, ...] = ()
 
 
 class Making:
     """Makes the cases and the plans of a function.
 
     **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: what
-    was traced, by kinds of arguments; `made`: an entry for every plan, oldest first; `alarms`: of
-    plans just made; `written`: the user's function; `lock`: of threads that look for a plan, and
-    would each make the same.
+    was traced, by kinds of arguments, the last one used last; `made`: every plan by its number;
+    `written`: the user's function.
     """
 
     def __init__(
-        self, fun: Function, options: Options, over_hosts: bool, written: Function
+        self, fun: Function, options: Options, over_hosts: bool, written: Function, checks: bool
     ) -> None:
         self.jitted: Jitted = jax.jit(fun, **options)
         self.given = Arguments(fun, options)
-        self.made: deque[Entry] = deque(maxlen=_KEPT)
-        self.alarms: list[str] = []
-        self.lock = threading.RLock()
-        self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
+        self.cases: OrderedDict[Key, Case] = OrderedDict()
+        self.made: OrderedDict[int, Plan] = OrderedDict()
         self.written = written
-        self.cases: dict[Key, Case] = {}
-        self._programs: dict[Hashable, tuple[ClosedJaxpr, Function | None]] = {}
+        self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
+        self._checks = checks
+        self._count = 0  # of plans
+        # Of threads that look for a plan, and would each make the same. Nothing of a user's runs
+        # under it.
+        self._lock = threading.RLock()
 
     @property
     def name(self) -> str | Function:
@@ -121,120 +111,210 @@ class Making:
     def clear(self) -> None:
         self.jitted.clear_cache()
         self.cases.clear()
-        self._programs.clear()
         self.made.clear()
 
-    def find(self, key: Key, leaves: Leaves, args: Args, kwargs: Kwargs) -> Found:
-        """The plan for such numbers, which other threads wait for.
+    # -- cases -------------------------------------------------------------------------------------
 
-        **Arguments:** `key`: what a program is traced for, a tree first.
+    def case(self, key: Key, leaves: Leaves, args: Args, kwargs: Kwargs) -> tuple[Case, bool]:
+        """The function, traced for such arguments, and whether that was now.
+
+        **Raises:** what JAX raises where it cannot trace the function; whatever fails here alone.
         """
-        with self.lock:
-            newest, case = self._newest(), self.cases.pop(key, None)
-            is_known = case is not None
-            if case is None:
-                traced = self.case(leaves, key, args, kwargs)
-                if isinstance(traced, str):
-                    return Found(None, failure=traced)
-                case = traced
-            self.cases[key] = case  # behind those that were asked for before
-            if len(self.cases) > _KEPT:
-                del self.cases[next(iter(self.cases))]
-            start = time.perf_counter()
-            try:
-                entry = case.find(leaves, functools.partial(self.plan, case))
-            except Exception as error:
-                return Found(case, failure=failed(self.name, error))
-            case.looked += is_known * (time.perf_counter() - start)
-            is_new = self._newest() is not newest
-            return Found(case, entry, entry.plan, entry.program, entry.grade, is_new)
+        with self._lock:
+            case = self.cases.get(key)
+            if case is not None:
+                self.cases.move_to_end(key)
+                return case, False
+        traced = self._traced(key, leaves, args, kwargs)
+        with self._lock:
+            case = self.cases.setdefault(key, traced)
+            if len(self.cases) > _CASES:
+                self.cases.popitem(last=False)
+        return case, case is traced
 
-    def _newest(self) -> Entry | None:
-        return self.made[-1] if self.made else None
-
-    def hidden(self, case: Case, leaves: Leaves, short: Entry) -> tuple[Entry, Plan]:
-        """A plan that hides products from XLA, right for these numbers, and its entry first.
-
-        **Arguments:** `short`: the entry of which something was missing, and which is no answer.
-        """
-        with self.lock:
-            case.is_rewritten = True
-            known = [e for e in case.entries if e.plan.method == "guarded" and e is not short]
-            found = next((e for e in known if e.is_right(leaves)), None)
-            entry = found or self.plan(case, leaves).expecting(leaves)
-            return entry, entry.plan
-
-    def case(self, leaves: Leaves, key: Key, args: Args, kwargs: Kwargs) -> Case | str:
-        """The function, traced for such arguments; a warning if it could not be planned."""
+    def _traced(self, key: Key, leaves: Leaves, args: Args, kwargs: Kwargs) -> Case:
         from tanjax.scale.graph import trace
 
-        from ._entries import Case
-        from ._returned import Returned
+        from ._cases import Case
 
         def traced(make: Callable[[], Traced], given: Arguments) -> Program:
             on_leaves = given.on_leaves(args, kwargs)
-            leaves = jax.tree.leaves(given.dynamic(args, kwargs))
-            return trace(make, on_leaves, leaves, self.written)
+            return trace(
+                make, on_leaves, jax.tree.leaves(given.dynamic(args, kwargs)), self.written
+            )
 
         with planned():
             try:
-                try:
-                    make = lambda: without_memory(self.jitted.trace(*args, **kwargs))
-                    closed, out, restored, notes = traced(make, self.given)
-                except UsesRefs:
-                    pure = without_refs(self._fun)
-                    make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
-                    closed, out, restored, notes = traced(make, Arguments(pure, self._options))
-            except Exception as error:  # whose fault it is: what JAX cannot trace raises again
-                self.jitted.trace(*args, **kwargs)
-                return failed(self.name, error)
-        self.alarms += notes  # a constant that is lost: JAX says nothing, and the result is wrong
-        case = Case(self.name, closed, out, restored, notes, self.jitted, self.made)
-        numbers = sum(getattr(x, "size", _FEW) for x in closed.out_avals)
-        case.returned = Returned(keeps=numbers <= _FEW)
-        case.treedef, case.context = key[0], key[-1]
-        case.avals = tuple(map(signature, leaves))
-        case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
-        case.is_pure = not closed.effects and not self.given.donates
-        return case
+                make = lambda: without_memory(self.jitted.trace(*args, **kwargs))
+                program = traced(make, self.given)
+            except UsesRefs:
+                pure = without_refs(self._fun)
+                make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
+                program = traced(make, Arguments(pure, self._options))
+        return Case(*program, key, leaves)
 
-    def plan(self, case: Case, leaves: Leaves, **how: Any) -> Entry:
-        """A new plan for these numbers, that expects nothing of others."""
+    # -- looks -------------------------------------------------------------------------------------
+
+    def find(self, case: Case, leaves: Leaves) -> Found:
+        """A plan that is right for these numbers, on which the program is run."""
+        from tanjax.scale import seen_right
+
+        from ._cases import Entry
+
+        with self._lock:
+            state = case.state
+            for entry in {e.number: e for e in reversed(state.entries)}.values():
+                plan = entry.plan
+                if plan.is_estimate or plan.alarms or (state.is_rewritten and plan.identity):
+                    continue
+                if (found := seen_right(plan, leaves)) is not None:
+                    plan = found._replace(looks=self.made.get(entry.number, plan).looks + 1)
+                    entry = Entry(plan, entry.number, entry.program)
+                    return Found(self.drawn(case, entry, leaves))
+            plan = self.plan(case, leaves)
+            same = next((e for e in state.entries if _is_same_program(e.plan, plan)), None)
+            if same is None:
+                entry = self.entry(case, plan)
+            else:
+                plan = plan._replace(looks=self.made.get(same.number, plan).looks + 1)
+                entry = Entry(plan, same.number, same.program)
+            return Found(self.drawn(case, entry, leaves), same is None, plan.alarms)
+
+    def plan(self, case: Case, leaves: Leaves, **how: Any) -> Plan:
+        """A new plan for these numbers."""
         from tanjax.scale import agreed, plan as plan_for
 
-        from ._entries import Entry
-
-        how |= {"graph": case.graph, "notes": case.notes, "hide": case.is_rewritten}
+        how |= {"graph": case.graph, "notes": case.notes, "hide": case.state.is_rewritten}
         ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
-        plan = agreed(ask, leaves) if self._is_over_hosts else ask()
-        program = self.jitted
-        if not plan.identity:
-            program = self._program(case, (plan.exponents, plan.method), self._replayed, plan)
-        self.alarms += plan.alarms
-        entry = Entry(plan, program)
-        self.made.append(entry)
-        return entry
+        return agreed(ask, leaves) if self._is_over_hosts else ask()
 
-    def _program(self, case: Case, key: tuple[Hashable, ...], make: Make, plan: Plan) -> Any:
-        """A program that is compiled once for all plans with these exponents."""
-        key = id(case.closed), *key
-        if key not in self._programs:
-            if len(self._programs) >= _PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            # Keeps the jaxpr alive, whose id is part of the key.
-            self._programs[key] = case.closed, make(plan, case)
-        return self._programs[key][1]
+    def entry(self, case: Case, plan: Plan) -> Entry:
+        """A plan with its program, and a number."""
+        from ._cases import Entry
 
-    def _replayed(self, plan: Plan, case: Case) -> Function:
+        with self._lock:
+            self._count += 1
+            entry = Entry(plan, self._count, self._program(case, plan))
+            self._note(entry)
+            return entry
+
+    def _note(self, entry: Entry) -> None:
+        """What is known of a plan now, for `.plans`."""
+        self.made[entry.number] = entry.plan._replace(grade=entry.grade)
+        if len(self.made) > _CASES:
+            self.made.popitem(last=False)
+
+    def instead(self, entry: Entry, plan: Plan) -> Entry:
+        """JAX's own program and a plan that says so, instead of an entry."""
+        from ._cases import Entry
+
+        new = Entry(plan, entry.number, self.jitted)
+        self._note(new)
+        return new
+
+    def without_windows(self, case: Case, entry: Entry) -> Entry:
+        """The entry instead, for which later calls are looked at."""
+        bare = entry.unwatched()
+        self._note(bare)
+        return case.put(bare, entry)
+
+    def drawn(
+        self, case: Case, entry: Entry, leaves: Leaves, instead_of: Entry | None = None
+    ) -> Entry:
+        """The entry with windows around these numbers, which comes first."""
+        entry = self.with_windows(case, entry, leaves)
+        if not self._checks and entry.grade != "proved":
+            entry = self.unchecked(entry, leaves)
+        self._note(entry)
+        return case.put(entry, instead_of)
+
+    @staticmethod
+    def unchecked(entry: Entry, leaves: Leaves) -> Entry:
+        """The entry for all arguments nearly as large as these, as a user asked for."""
+        from tanjax.scale.numbers import Window
+
+        from ._watch import Watch, magnitudes_of
+
+        watch = entry.watch
+        if watch is None:
+            seen = [m and Window(m.low - _NEAR, m.high + _NEAR) for m in magnitudes_of(leaves)]
+            watch = Watch(seen, leaves)
+        return entry.unwatched()._replace(watch=watch, is_unchecked=True)
+
+    def with_windows(self, case: Case, entry: Entry, leaves: Leaves) -> Entry:
+        """The entry with windows around these numbers, if there are any."""
+        from tanjax.scale import find, limits_of
+
+        from ._watch import Watch, magnitudes_of
+
+        plan = entry.plan
+        if plan.alarms:  # of what is lost no window tells
+            return entry
+        seen = magnitudes_of(leaves)
+        windows = find(plan.graph, plan.exponents, seen, plan.magnitudes)
+        if windows is None:
+            return entry
+        # The program with a flag may have to be run twice, and only this process reads the flag.
+        if not windows.are_proved and (plan.has_effects or self._is_over_hosts):
+            return entry
+        watch = Watch(windows.arguments, leaves)
+        if not watch.takes(leaves):  # infinities or nan are among them
+            return entry
+        if windows.are_proved:
+            return entry._replace(watch=watch, windows=windows)
+        return entry._replace(
+            watch=watch,
+            windows=windows,
+            flagged=self._flagged(case, plan, windows, donates=True),
+            limits=jnp.asarray(limits_of(windows, plan.exponents)),
+        )
+
+    # -- programs ----------------------------------------------------------------------------------
+
+    def _program(self, case: Case, plan: Plan) -> Function:
+        """The program of a plan: JAX's own, or the replay of its graph at its exponents."""
+        if plan.identity:
+            return self.jitted
         from tanjax.scale import replay
 
-        run, finish = replay(plan.graph, plan.exponents), self._finish(plan, case)
+        def make() -> Function:
+            run, finish = replay(plan.graph, plan.exponents), self._finish(plan, case)
 
-        @functools.wraps(self._fun)
-        def replayed(*args: PyTree, **kwargs: PyTree) -> PyTree:
-            return finish(run(jax.tree.leaves(self.given.dynamic(args, kwargs))))
+            @functools.wraps(self._fun)
+            def replayed(*args: PyTree, **kwargs: PyTree) -> PyTree:
+                return finish(run(jax.tree.leaves(self.given.dynamic(args, kwargs))))
 
-        return jax.jit(replayed, **self._options)
+            return jax.jit(replayed, **self._options)
+
+        return case.program((plan.exponents, plan.method), make)
+
+    def without_donation(self, case: Case, entry: Entry) -> Function:
+        """The program with a flag of an entry, which may have to be run again."""
+        if not self.given.donates:
+            return entry.flagged  # type: ignore[return-value]
+        return self._flagged(case, entry.plan, entry.windows, donates=False)
+
+    def _flagged(self, case: Case, plan: Plan, windows: Any, *, donates: bool) -> Function:
+        """The program with a flag: from limits, an earlier flag and arguments to both."""
+        from tanjax.scale import flagged
+
+        inner = tuple((i, w.high is None, w.low is None) for i, w in sorted(windows.inner.items()))
+
+        def make() -> Function:
+            run, finish = flagged(plan.graph, plan.exponents, windows), self._finish(plan, case)
+
+            def with_flag(
+                limits: jax.Array, before: jax.Array, *args: PyTree, **kwargs: PyTree
+            ) -> tuple[jax.Array, PyTree]:
+                leaves = jax.tree.leaves(self.given.dynamic(args, kwargs))
+                flag, results = run(limits, leaves)
+                return before | flag, finish(results)
+
+            with_flag.__name__ = str(self.name)
+            return jax.jit(with_flag, **self.given.shifted(2, donates=donates))
+
+        key = donates, plan.exponents, plan.method, inner, windows.told, windows.hidden
+        return case.program(key, make)
 
     def _finish(self, plan: Plan, case: Case) -> Function:
         """From the results of a replay to those of the function."""
@@ -248,64 +328,20 @@ class Making:
 
         return finish
 
-    def ask_plain(self, found: Found, args: Args, kwargs: Kwargs) -> Found:
-        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
-        (again, named), (more, others) = (self.given.kept(args, kwargs) for _ in range(2))
-        planned = functools.cache(lambda: jax.tree.leaves(found.program(*more, **others)))
-        kept = found.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)), planned)
-        if kept is None:
-            found.entry.plan = found.plan._replace(doubts=())  # float64 arrays of each result
-            return found
-        said = [a for a in self.alarms if a not in found.plan.alarms]
-        self.alarms = [*said, *kept.alarms]
-        found.entry.plan, found.entry.program = kept, self.jitted
-        return found._replace(plan=kept, program=self.jitted)
 
-    def flag(self, case: Case, entry: Entry) -> None:
-        """Let the program of an entry tell itself whether its numbers have left their range.
-
-        Where no proof covers the calls, once the runs on their numbers have taken as long as
-        another compilation.
-        """
-        plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
-        can &= entry.may_begin
-        is_trusted = plan.is_estimate or (entry.trusted and entry.is_dear)
-        if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
-            return
-        if case.looked >= _WORTH and case.raised < _RAISED:
-            entry.flagged = self._program(case, (plan.exponents, "flagged"), self._flagged, plan)
-
-    def _flagged(self, plan: Plan, case: Case) -> Function | None:
-        """A program that returns a flag and the results; None if a flag would not tell.
-
-        JAX's own program keeps its bits beside another run of the same that raises the flag.
-        """
-        from tanjax.scale import differ, flagged
-
-        run, finish = flagged(plan.graph, plan.exponents), self._finish(plan, case)
-        if run is None:
-            return None
-
-        @functools.wraps(self._fun)
-        def with_flag(*args: PyTree, **kwargs: PyTree) -> tuple[jax.Array, PyTree]:
-            leaves = jax.tree.leaves((args, kwargs))
-            if not plan.identity:
-                raised, results = run(leaves)
-                return raised, finish(results)
-            raised, hidden = run(jax.lax.optimization_barrier(leaves))
-            out = self.jitted(*args, **kwargs)
-            return raised | differ(jax.tree.leaves(out), hidden), out
-
-        return jax.jit(with_flag)
+def _is_same_program(a: Plan, b: Plan) -> bool:
+    if a.identity or b.identity:
+        return a.identity and b.identity
+    return a.method == b.method and a.exponents == b.exponents
 
 
-def doubts_of_plain(entry: Entry, results: PyTree, planned: PyTree) -> tuple[str, ...]:
+def doubts_of_plain(plan: Plan, results: PyTree, planned: PyTree) -> tuple[str, ...]:
     """What is said where an estimated plan has results that are not nearly those of plain JAX.
 
     A long computation may amplify rounding, so that only what is a tenth off counts; and a plan
     that leaves the range itself is no witness.
     """
-    trios = zip(*map(jax.tree.leaves, (results, planned)), entry.plan.output_exponents, strict=True)
+    trios = zip(*map(jax.tree.leaves, (results, planned)), plan.output_exponents, strict=True)
     differ = False
     for x, y, exponent in trios:
         if not jnp.issubdtype(x.dtype, jnp.inexact):

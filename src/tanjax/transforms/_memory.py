@@ -132,10 +132,7 @@ class OnMemory:
             fun, written = on_held(planned._fun), planned._making.written
             pure = self._pure = type(planned)(fun, planned._options, written=written)
         given, named = held((args, kwargs))
-        leaves, treedef = jax.tree.flatten(pure._given.dynamic(given, named))
-        plan = pure._case(leaves, treedef, given, named).plan
-        if plan is None or (plan.identity and not (plan.is_estimate or plan.doubts)):
-            pure._say_alarms()
+        if pure.is_plain(given, named):
             return planned.jitted(*args, **kwargs)
         out, values = pure(*given, **named)
         write((args, kwargs), values)

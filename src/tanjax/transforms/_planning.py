@@ -1,9 +1,13 @@
-"""Calls of a compiled function, each with the exponents that its numbers need.
+"""Calls of a compiled function, each by a program that loses nothing of its numbers.
 
-A program is planned when its arguments are first seen. What must be cheap is every other call:
-arrays are immutable, so a call with the very arrays of the last one needs no look at them (0.1 us
-each); of others the magnitudes are compared with those for which a plan is proved; only where that
-does not do are numbers looked at again (`_entries.py`).
+1. The very arrays of the last call: its program.
+2. Arguments in the windows of a known plan: its program. Where values inside have windows, too, the
+   program says by a flag whether one was left.
+3. Otherwise a look: the program is run on the numbers by NumPy, a plan is found or made, and
+   windows are drawn around them (`_making.py`).
+
+Arguments that are results of the last call are looked at on the device, and nothing is waited for
+(`_late.py`). What is known of arguments of one kind is one value, swapped at once (`_cases.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
 program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Calls with arrays on
@@ -13,6 +17,7 @@ whatever each of them has computed alone in between.
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from operator import is_
@@ -44,22 +49,25 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import ABSTRACT, NOBODYS, SHORT, UNSEEN, Found, Making, doubts_of_plain, is_worse
+from ._making import ABSTRACT, PARTLY, SHORT, SLOW, Making, doubts_of_plain, failed, is_worse
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
 
-    from ._entries import Case, Entry
+    from ._cases import Case, Entry, Handed, Pairs
+    from ._late import Late
 
-_NOTHING = object()
-_STRANGERS = 8
+_NOTHING: Any = object()
+_SAID = 16  # looks in a row after which it is said once that they are slow
+CHECKS = ("late", "now", "off")
 
 
 class PlannedFunction:
     """A function of `jax.jit` that is planned: called, it runs the program that its numbers need.
 
-    **Arguments:** `fun`, `options` of `jax.jit`; `flat`: of arrays; `written`: the user's function.
+    **Arguments:** `fun`, `options` of `jax.jit`; `flat`: of arrays; `written`: the user's function;
+    `check`: as of `tj.jit`.
     **Cost:** of a call with the arguments of the last one 0.5 us more than `jax.jit`; with others
     3 us for a floating argument, which is looked at, 0.5 us for each of several.
     """
@@ -72,13 +80,12 @@ class PlannedFunction:
         flat: bool = False,
         over_hosts: bool = False,
         written: Function | None = None,
+        check: str = "late",
     ) -> None:
-        self._making = Making(fun, options, over_hosts, written or fun)
+        self._making = Making(fun, options, over_hosts, written or fun, check != "off")
         self.jitted, self._given = self._making.jitted, self._making.given
-        self._fun, self._options, self._flat = fun, options, flat
-        self._calls = 0  # of plans that are estimates
-        self._strangers = 0  # calls in a row with arguments that are not those of the last call
-        self._said = False  # that it was called under a trace
+        self._fun, self._options, self._flat, self._check = fun, options, flat, check
+        self._said: set[str] = set()
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
@@ -88,11 +95,17 @@ class PlannedFunction:
     @property
     def plans(self) -> list[Plan]:
         """Every plan made, oldest first, with what is known of it now."""
-        made = [
-            e.plan._replace(grade="guessed" if e.unseen else e.grade, looks=e.looks)
-            for e in self._making.made
-        ]
+        self.read_flags()
+        made = list(self._making.made.values())
         return made + [p for f in (self._of_hosts, self._on_memory) if f for p in f.plans]
+
+    @functools.cached_property
+    def _late(self) -> Late:
+        from ._late import Late
+
+        return Late(self, self._check != "off")
+
+    # -- calls -------------------------------------------------------------------------------------
 
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         last, context = self.last, trace_context()
@@ -102,7 +115,6 @@ class PlannedFunction:
             known = tuple([r() for r in weak])
         is_like = not kwargs and known is not None and len(args) == len(known)
         if is_like and all(map(is_, args, known or ())) and last.context == context:
-            self._strangers //= 2  # they may only come in turn
             return last.program(*args)
         if self._flat:
             leaves: Leaves = args
@@ -110,76 +122,343 @@ class PlannedFunction:
         else:
             leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         recent = self._recent
-        if recent is not None and treedef == recent.treedef and context == recent.context:
-            entry = recent.entries[0]
-            # What is guessed is looked at on calls 1, 2, 4, …, see `_checked`.
-            guessed = entry.grade == "guessed"
-            is_due = guessed and not self._calls & (self._calls + 1)
-            out = _NOTHING
-            if not is_due and recent.returned.passes(entry, leaves):
-                out = self._run(entry.program, recent, args, kwargs)
+        if (
+            recent is not None
+            and treedef == recent.treedef
+            and context == recent.context
             # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
-            elif all(
-                [type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
-            ):
-                if last.context == context and _are_last(last.leaves, leaves):
-                    self._strangers //= 2  # they may only come in turn
-                    return last.program(*args, **kwargs)
-                if not is_due:
-                    out = self._again(recent, leaves, args, kwargs)
-            if out is not _NOTHING:
-                self._calls += guessed
-                recent.returned.note(out)
-                return out
+            and all([type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)])  # noqa: B905
+        ):
+            if last.context == context and _are_last(last.leaves, leaves):
+                return last.program(*args, **kwargs)
+            return self._planned(recent, leaves, args, kwargs)
         return self._call(leaves, treedef, args, kwargs)
 
-    def _run(self, program: Any, case: Case, args: Args, kwargs: Kwargs) -> PyTree:
-        """The results of a program; `_NOTHING` if `jax_debug_nans` objects to them."""
-        try:
-            return program(*args, **kwargs)
-        except FloatingPointError:
-            if case.is_pure:  # of a result that may not count
-                return _NOTHING
-            raise
+    def _call(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> PyTree:
+        """A call whose arguments may be of another kind than those of the last one."""
+        if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
+            leaves, treedef = jax.tree.flatten((args, kwargs))
+        if are_memory(leaves):
+            return self._on_memory(args, kwargs)
+        if are_several() and any(map(is_on_several_hosts, leaves)):
+            if not self._is_over_hosts:
+                return self._over_hosts()(*args, **kwargs)
+            leaves = self._leaves_of(args, kwargs)
+        case = self._case(leaves, treedef, args, kwargs)
+        if case is None:
+            if any(isinstance(x, jax.core.Tracer) for x in leaves) and not is_planned():
+                self._once(ABSTRACT)
+            return self.jitted(*args, **kwargs)
+        # Of the arrays of several hosts, `aval` does not say that they are.
+        if self._given.static is None and not are_several():
+            self._recent = case
+        return self._planned(case, leaves, args, kwargs)
 
-    def _again(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
-        entry, strangers, begun, out = case.entries[0], None, None, None
-        begins = case.is_pure and entry.may_begin
-        if (flagged := entry.flagged) is not None:
-            raised, out = self._flagged(case, entry, args, kwargs)
-            if raised:
-                return _NOTHING
-        elif begins:
-            # Started before its arguments are looked at, which waits for them: 40 us less in a
-            # loop. Safe because a result that does not count is dropped without a trace.
-            strangers = entry.strangers(leaves)
-            riding = None if self._options else entry.riding(strangers)
-            begun = strangers.begin(leaves) if strangers and riding is None else None
-            out = self._run(riding or entry.program, case, args, kwargs)
-            begun, out = out if riding and out is not _NOTHING else (begun, out)
-        is_known = out is not _NOTHING and (flagged or entry.covers(leaves, strangers, begun))
-        if not (is_known and case.returned.looked(entry, leaves)):
+    def _planned(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
+        """A call of a program that was traced."""
+        state = case.state
+        pairs: Pairs = ()
+        if state.handed.results:
+            from ._late import pairs_in
+
+            pairs = pairs_in(state.handed, leaves)
+            entry = state.handed.entry
+            if pairs and pairs == state.handed.pairs and entry is not None and entry.watch:
+                out = self._in_loop(case, state.handed, leaves, args, kwargs)
+                if out is not _NOTHING:
+                    return out
+        for entry in state.entries:
+            if entry.watch is not None and entry.watch.takes(leaves):
+                out = self._inside(case, entry, leaves, args, kwargs, pairs)
+                if out is not _NOTHING:
+                    return out
+        return self._look(case, leaves, args, kwargs, pairs)
+
+    def _in_loop(
+        self, case: Case, handed: Handed, leaves: Leaves, args: Args, kwargs: Kwargs
+    ) -> PyTree:
+        """A call with results of the last one, as that was; `_NOTHING` if it must be looked at."""
+        if self._late.is_due(handed):
+            self._end_loop(case, handed)
+            self._warn_late(handed)
             return _NOTHING
-        # Where others come each time, few are remembered: 0.5 us for each array.
-        self._strangers += 1
-        if self._strangers <= _STRANGERS or self._strangers % _STRANGERS == 0:
-            self._remember(case, entry.program, args, kwargs, leaves)
-        self._say_again(entry)
-        return out if begins else entry.program(*args, **kwargs)
+        watch = handed.entry.watch  # type: ignore[union-attr]
+        if not watch.takes(leaves, [a for a, _ in handed.pairs]):  # type: ignore[union-attr]
+            return _NOTHING
+        try:
+            return self._late.run(case, handed, args, kwargs, leaves)
+        except FloatingPointError:
+            return _NOTHING
+
+    def _inside(
+        self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, pairs: Pairs
+    ) -> PyTree:
+        """The results for arguments in their windows; `_NOTHING` if a flag is raised."""
+        if entry.flagged is None:
+            out = entry.program(*args, **kwargs)
+            self._note(case, entry.program, out, args, kwargs, leaves, pairs, entry)
+            return out
+        program = self._making.without_donation(case, entry)
+        found = self._flagged(entry, args, kwargs, program)
+        if found is None or found[0]:
+            return _NOTHING
+        self._given.take_away(args, kwargs, found[1])
+        known = functools.partial(_unread, entry)
+        self._note(case, known, found[1], args, kwargs, leaves, pairs, entry)
+        return found[1]
 
     def _flagged(
-        self, case: Case, entry: Entry, args: Args, kwargs: Kwargs
-    ) -> tuple[bool | jax.Array, PyTree]:
-        """Whether a number may have left its range, and the results."""
-        found = self._run(entry.flagged, case, args, kwargs)
-        if found is _NOTHING or found[0]:
-            case.raised, entry.flagged = case.raised + 1, None
-            return True, None
-        entry.grade, entry.looks, case.raised = "seen", entry.looks + 1, 0
-        return found
+        self, entry: Entry, args: Args, kwargs: Kwargs, program: Any = None
+    ) -> tuple[bool, PyTree] | None:
+        """Whether the flag is raised, and the results; None if `jax_debug_nans` objects to them."""
+        from ._late import is_raised, no_flag
+
+        try:
+            program = program or entry.flagged
+            flag, out = program(entry.limits, no_flag(), *args, **kwargs)
+        except FloatingPointError:  # of results that may not count
+            return None
+        return is_raised(flag), out
+
+    def _note(
+        self, case: Case, program: Any, out: PyTree, args: Args, kwargs: Kwargs, leaves: Leaves,
+        pairs: Pairs, entry: Entry,
+    ) -> None:  # fmt: skip
+        """Keep what the next call is compared with.
+
+        The first call of a loop is waited for, so that windows lie around what it hands back.
+        """
+        from ._cases import Handed
+        from ._late import references
+
+        state = case.state
+        results = references(out) if self._check != "now" and not self._is_over_hosts else ()
+        with case.lock:
+            flags = case.state.handed.flags
+            case.swap(
+                handed=Handed(results, entry, pairs), unread=(*case.state.unread, *flags), looks=0
+            )
+        if state.unread:
+            self._read(case, ready=True)
+        self._remember(case, program, args, kwargs, leaves)
+
+    # -- flags of loops ----------------------------------------------------------------------------
+
+    def read_flags(self) -> None:
+        """Wait for all flags of loops, and say what they say."""
+        for case in list(self._making.cases.values()):
+            self._read(case)
+
+    def _read(self, case: Case, *, ready: bool = False) -> None:
+        """Read flags that nobody has read; `ready`: those only that need not be waited for."""
+        from ._cases import Handed
+        from ._late import is_raised
+
+        with case.lock:
+            handed, unread = case.state.handed, case.state.unread
+            if not ready:
+                last = self._late.last_look(handed)
+                unread += (*handed.flags, *([] if last is None else [last]))
+                case.swap(handed=Handed())  # the next call is waited for
+            later = [x for x in unread if ready and not x.is_ready()]  # type: ignore[attr-defined]
+            case.swap(unread=tuple(later))
+        if any([is_raised(x) for x in unread if all(x is not y for y in later)]):
+            self._warn_late(handed)
+
+    def _end_loop(self, case: Case, handed: Any) -> None:
+        from ._cases import Handed
+
+        with case.lock:
+            if case.state.handed is handed:
+                case.swap(handed=Handed())
+
+    def _warn_late(self, handed: Any) -> None:
+        from ._late import LATE
+
+        self._warn(LATE.format(min(9, max(handed.calls, 1))))
+
+    # -- looks -------------------------------------------------------------------------------------
+
+    def _look(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs, pairs: Pairs) -> PyTree:
+        """A call whose numbers are looked at."""
+        try:
+            found = self._making.find(case, leaves)
+        except Exception as error:  # nothing is remembered of it
+            if any(getattr(x, "is_deleted", bool)() for x in leaves):
+                return self.jitted(*args, **kwargs)  # JAX says so
+            self._fails(error)
+            return self.jitted(*args, **kwargs)
+        entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
+        kept, looks = self._given.kept(args, kwargs), case.state.looks
+        if found.is_new and plan.doubts and not (plan.has_effects or self._is_over_hosts):
+            entry, alarms = self._ask_plain(case, entry, alarms, kept)
+            plan = entry.plan
+        if plan.has_effects:
+            out = entry.program(*args, **kwargs)
+        elif plan.is_estimate:
+            out, entry, more = self._estimated(case, entry, leaves, args, kwargs, kept)
+            alarms += more
+        elif plan.expected is not None:
+            out, entry = self._first(case, entry, args, kwargs, kept)
+        else:
+            out = entry.program(*args, **kwargs)
+        if (
+            entry.watch is None or entry.is_unchecked
+        ) and entry.plan.unseen:  # or windows say that it is right
+            alarms = [*(a for a in alarms if a != PARTLY), *entry.plan.unseen]
+        for alarm in alarms:
+            self._once(alarm) if plan.is_of_program(alarm) else self._warn(alarm)
+        program = entry.program if entry.flagged is None else functools.partial(_unread, entry)
+        self._note(case, program, out, args, kwargs, leaves, pairs, entry)
+        looks = 0 if entry.watch is not None else looks + 1
+        case.swap(looks=looks)
+        if looks == _SAID and not plan.has_effects:
+            self._once(SLOW.format(_SAID))
+        return out
+
+    def _first(
+        self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, kept: Any
+    ) -> tuple[PyTree, Entry]:
+        """Results that are known to be finite: if they are not, XLA rewrote the program."""
+        plan = entry.plan
+        found = self._flagged(entry, args, kwargs) if entry.flagged else None
+        out = entry.program(*args, **kwargs) if found is None else found[1]
+        if entry.flagged and (found is None or found[0]):  # as it would be for the same numbers
+            entry = self._making.without_windows(case, entry)
+        if not plan.is_short(jax.tree.leaves(out)):
+            return out, entry
+        again, (args, kwargs) = self._given.kept(*kept), kept
+        exact = plan.run(self._leaves_of(*self._given.kept(*again)))
+        # A zero that is mere rounding was right: hidden, the program would have other bits.
+        if plan.misses(jax.tree.leaves(out), exact) is False:
+            return out, entry
+        with case.lock:
+            others = tuple(e for e in case.state.entries if not e.plan.identity)
+            case.swap(is_rewritten=True, entries=others)
+        leaves = self._leaves_of(*kept)
+        better = self._making.plan(case, leaves)
+        hidden = self._making.drawn(case, self._making.entry(case, better), leaves, entry)
+        out = hidden.program(*args, **kwargs)
+        if better.misses(jax.tree.leaves(out), exact):
+            self._warn(SHORT)
+            hidden = self._making.without_windows(case, hidden)
+            plain = self.jitted(*again[0], **again[1])
+            right = not better.misses(jax.tree.leaves(plain), exact, plain=True)
+            if right or is_worse(out, plain):
+                case.swap(is_rewritten=False)
+                return plain, case.put(self._making.instead(hidden, better.believed()), hidden)
+        return out, hidden
+
+    def _estimated(
+        self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, kept: Any
+    ) -> tuple[PyTree, Entry, list[str]]:
+        """Not everything was run on numbers: windows decide, or else a run on all of them."""
+        out = _NOTHING if entry.is_unchecked else self._in_windows(entry, self._given.kept(*kept))
+        if out is not _NOTHING:
+            return out, entry, []
+        thorough = self._making.plan(case, self._leaves_of(*kept), thorough=True)
+        if not thorough.is_estimate:
+            better = self._making.entry(case, thorough)
+            better = self._making.drawn(case, better, self._leaves_of(*kept), entry)
+            out, better = self._first(case, better, args, kwargs, kept)
+            return out, better, list(thorough.alarms)
+        plan = entry.plan._replace(unseen=thorough.unseen)
+        if not entry.is_unchecked:
+            entry = self._making.without_windows(case, entry)
+        entry = case.put(entry._replace(plan=plan), entry)
+        if entry.plan.identity or entry.plan.is_confirmed:
+            return entry.program(*args, **kwargs), entry, [PARTLY]
+        return self._alarmed(case, entry, leaves, args, kwargs, kept)
+
+    def _in_windows(self, entry: Entry, given: tuple[Args, Kwargs]) -> PyTree:
+        """The results of an entry, if its windows say that they are right."""
+        args, kwargs = given
+        if entry.watch is None:
+            return _NOTHING
+        if entry.flagged is None:
+            return entry.program(*args, **kwargs)
+        found = self._flagged(entry, args, kwargs)
+        return _NOTHING if found is None or found[0] else found[1]
+
+    def _alarmed(
+        self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, kept: Any
+    ) -> tuple[PyTree, Entry, list[str]]:
+        """An estimate says that plain JAX loses something: run it, and believe what it gives."""
+        plan, finite = entry.plan, all(map(is_finite, leaves))
+        out = self.jitted(*args, **kwargs)
+        if not finite or (all_finite(out) and not plan.is_missed(jax.tree.leaves(out))):
+            again, named = self._given.kept(*kept)
+            asks = finite and not self._is_over_hosts
+            doubts = doubts_of_plain(plan, out, entry.program(*again, **named)) if asks else ()
+            believed = self._making.instead(entry, plan.believed())
+            leaves = self._leaves_of(*kept)
+            believed = self._making.drawn(case, believed, leaves, entry)
+            given = self._given.kept(*kept)
+            right = _NOTHING if believed.is_unchecked else self._in_windows(believed, given)
+            if right is not _NOTHING:
+                return right, believed, []
+            return out, believed, [*doubts, PARTLY]
+        entry = case.put(entry._replace(plan=plan._replace(is_confirmed=True)), entry)
+        return entry.program(*kept[0], **kept[1]), entry, [PARTLY]
+
+    def _ask_plain(
+        self, case: Case, entry: Entry, alarms: list[str], kept: Any
+    ) -> tuple[Entry, list[str]]:
+        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
+        (again, named), (more, others) = (self._given.kept(*kept) for _ in range(2))
+        run = functools.cache(lambda: jax.tree.leaves(entry.program(*more, **others)))
+        plan = entry.plan
+        plain = plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)), run)
+        if plain is None:  # without the float64 arrays of each result
+            return case.put(entry._replace(plan=plan._replace(doubts=())), entry), alarms
+        new = self._making.instead(entry, plain)
+        said = [a for a in alarms if a not in plan.alarms]
+        return case.put(new, entry), [*said, *plain.alarms]
+
+    # -- cases -------------------------------------------------------------------------------------
+
+    def _case(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> Case | None:
+        """The function, traced for such arguments; None if nobody can look at these."""
+        if not all(map(can_be_looked_at, leaves)):
+            return None
+        static, context = self._given.statics(args, kwargs), trace_context()
+        key = (treedef, static, tuple(map(signature, leaves)), context)
+        try:
+            hash(key)
+        except TypeError:  # a static argument that cannot be hashed: JAX says so
+            return None
+        try:
+            case, is_new = self._making.case(key, leaves, args, kwargs)
+        except Exception as error:  # whose fault it is: what JAX cannot trace raises again
+            self.jitted.trace(*args, **kwargs)
+            self._fails(error)
+            return None
+        for note in case.notes if is_new else ():
+            self._warn(note)  # a constant that is lost: JAX says nothing, and the result is wrong
+        return case
+
+    def is_plain(self, args: Args, kwargs: Kwargs) -> bool:
+        """Whether JAX's own program is right for these numbers, which may be looked at."""
+        leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
+        case = self._case(leaves, treedef, args, kwargs)
+        if case is None:
+            return True
+        for entry in case.state.entries:
+            if entry.watch is not None and entry.watch.takes(leaves):
+                return entry.plan.identity and entry.flagged is None
+        try:
+            found = self._making.find(case, leaves)
+        except Exception as error:
+            self._fails(error)
+            return True
+        plan = found.entry.plan
+        is_right = plan.identity and not (plan.is_estimate or plan.doubts)
+        for alarm in found.alarms if is_right else ():
+            self._warn(alarm)
+        return is_right
 
     def clear_cache(self) -> None:
+        """Forget all programs and plans."""
         self._making.clear()
         self.last, self._recent, self._of_hosts = Last(), None, None
         self._on_memory = OnMemory(self)
@@ -192,112 +471,21 @@ class PlannedFunction:
             if not self._is_over_hosts:
                 return self._over_hosts().lower(*args, **kwargs)
             leaves = self._leaves_of(args, kwargs)
-        program = self._case(leaves, treedef, args, kwargs).program or self.jitted
+        case, program = self._case(leaves, treedef, args, kwargs), self.jitted
+        if case is not None:
+            try:
+                program = self._making.find(case, leaves).entry.program
+            except Exception as error:
+                self._fails(error)
         return program.lower(*args, **kwargs)
-
-    def _call(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> PyTree:
-        """A call for which the plan of the last one may not be right."""
-        if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
-            leaves, treedef = jax.tree.flatten((args, kwargs))
-        if are_memory(leaves):
-            return self._on_memory(args, kwargs)
-        if are_several() and any(map(is_on_several_hosts, leaves)):
-            if not self._is_over_hosts:
-                return self._over_hosts()(*args, **kwargs)
-            leaves = self._leaves_of(args, kwargs)
-        recent = self._recent
-        unseen = recent.returned.unseen(leaves) if recent else 0
-        found = self._case(leaves, treedef, args, kwargs)
-        case, entry, plan = found.case, found.entry, found.plan
-        if entry is None:
-            self._note_abstract(leaves)
-            return self.jitted(*args, **kwargs)
-        if case is recent and unseen and not recent.returned.is_harmless(entry, leaves):
-            self._warn(UNSEEN.format(unseen))
-        self._making.flag(case, entry)
-        can_ask = not (plan.has_effects or self._is_over_hosts)  # others have other parts
-        if found.is_new and plan.doubts and can_ask:
-            found = self._making.ask_plain(found, args, kwargs)
-            plan = found.plan
-        if not found.is_new and not self._making.alarms:
-            self._say_again(entry)
-        known = found.is_new or found.grade == "seen"
-        if known and plan.expected is not None and not plan.has_effects:
-            out = self._first(found, leaves, args, kwargs)
-        elif found.grade == "guessed" and not plan.has_effects:
-            out = self._checked(case, entry, leaves, args, kwargs)
-        else:
-            self._remember(case, found.program, args, kwargs)
-            out = found.program(*args, **kwargs)
-        self._say_alarms()
-        case.returned.note(out)
-        return out
-
-    def _note_abstract(self, leaves: Leaves) -> None:
-        """Say once that a call could not be planned, because its numbers are not known."""
-        abstract = any(isinstance(x, jax.core.Tracer) for x in leaves)
-        if abstract and not self._said and not is_planned():
-            self._said = True
-            self._warn(ABSTRACT)
 
     def _over_hosts(self) -> PlannedFunction:
         """The same function, for calls that all processes make together."""
         if self._of_hosts is None:
-            how: Any = {"flat": self._flat, "over_hosts": True, "written": self._making.written}
+            how: Any = {"flat": self._flat, "over_hosts": True, "check": self._check}
+            how["written"] = self._making.written
             self._of_hosts = PlannedFunction(self._fun, self._options, **how)
         return self._of_hosts
-
-    def _case(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> Found:
-        """The plans for such arguments, and that for these; `NOBODYS` if nobody can look."""
-        if not all(map(can_be_looked_at, leaves)):
-            return NOBODYS
-        static, context = self._given.statics(args, kwargs), trace_context()
-        key = (treedef, static, tuple(map(signature, leaves)), context)
-        try:
-            hash(key)
-        except TypeError:  # a static argument that cannot be hashed: JAX says so
-            return NOBODYS
-        found = self._making.find(key, leaves, args, kwargs)
-        if found.entry is None:  # whatever JAX can run is run, and our fault is no secret
-            self._say_alarms()
-            warnings.warn(found.failure, ScaleWarning, stacklevel=outside())  # on every call
-        return found
-
-    def _say_alarms(self) -> None:
-        """What may be wrong in the results of plans just made."""
-        alarms, self._making.alarms = self._making.alarms, []
-        for alarm in alarms:
-            self._warn(alarm)
-
-    def _say_again(self, entry: Entry) -> None:
-        """The same, of a plan that is used again for numbers like those that it was made for."""
-        if entry.grade == "guessed":
-            for alarm in entry.plan.alarms:
-                self._warn(alarm)
-
-    def _remember(
-        self, case: Case, program: Any, args: Args, kwargs: Kwargs, leaves: Leaves = ()
-    ) -> None:
-        """Keep what the next call is compared with; only immutable arguments can be recognised.
-
-        **Arguments:** `leaves`: arrays, that can be recognised in dicts and lists.
-        """
-        # Of the arrays of several hosts, `aval` does not say that they are.
-        if self._given.static is None and not are_several():
-            self._recent = case
-        last = Last(program=program, context=case.context)
-        if kwargs or not all(map(is_immutable, args)):
-            if self._given.static is None:
-                last = last._replace(leaves=tuple(map(weakref.ref, leaves)))
-        elif case.keeps:
-            last = last._replace(args=args)
-        elif all([type(x) in ARRAYS for x in args]):
-            last = last._replace(weak=tuple(map(weakref.ref, args)))
-        self.last = last
-
-    def _warn(self, what: str) -> None:
-        """Numbers may be wrong: said where the function is called."""
-        warnings.warn(f"tj.jit of {self._making.name}: {what}", ScaleWarning, stacklevel=outside())
 
     def _leaves_of(self, args: Args, kwargs: Kwargs) -> Leaves:
         leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
@@ -307,76 +495,41 @@ class PlannedFunction:
 
         return looked_at(leaves) or leaves
 
-    def _first(self, found: Found, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """Results of a plan that knows them to be finite: if they are not, XLA rewrote them.
+    def _remember(
+        self, case: Case, program: Any, args: Args, kwargs: Kwargs, leaves: Leaves
+    ) -> None:
+        """Keep arguments in order to recognise them; only immutable ones can be."""
+        last = Last(program=program, context=case.context)
+        are_arrays = all([type(x) in ARRAYS for x in leaves])
+        if kwargs or not all(map(is_immutable, args)):
+            if self._given.static is None and are_arrays:
+                last = last._replace(leaves=tuple(map(weakref.ref, leaves)))
+        elif case.keeps:
+            last = last._replace(args=args)
+        elif all([type(x) in ARRAYS for x in args]):
+            last = last._replace(weak=tuple(map(weakref.ref, args)))
+        self.last = last
 
-        Donated arguments are copied for another run only where XLA may do so: not where JAX's own
-        program has run before, and no number leaves its range now.
-        """
-        case, entry = found.case, found.entry
-        is_settled = not found.is_new and found.plan.identity and not entry.overflows
-        is_gone = self._given.donates and is_settled
-        kept = (args, kwargs) if is_gone else self._given.kept(args, kwargs)
-        out = found.program(*args, **kwargs)
-        is_short = found.plan.is_short(results := jax.tree.leaves(out))
-        if is_short and is_gone:
-            case.is_rewritten = True  # for the calls that follow
-            self._warn(SHORT)
-        elif is_short:
-            again, (args, kwargs) = self._given.kept(*kept), kept
-            exact = found.plan.run(self._leaves_of(*self._given.kept(*again)))
-            # A zero that is mere rounding was right: hidden, the program would have other bits.
-            if found.plan.misses(results, exact) is not False:
-                hidden, plan = self._making.hidden(case, self._leaves_of(*kept), entry)
-                entry = case.put(hidden, entry)
-                out = entry.program(*args, **kwargs)
-                if plan.misses(jax.tree.leaves(out), exact):
-                    self._warn(SHORT)
-                    plain = self.jitted(*again[0], **again[1])
-                    right = not plan.misses(jax.tree.leaves(plain), exact, plain=True)
-                    if right or is_worse(out, plain):
-                        entry.plan, entry.program, out = plan.believed(), self.jitted, plain
-                        case.is_rewritten = False
-        self._remember(case, entry.program, args, kwargs)
-        return out
+    # -- warnings ----------------------------------------------------------------------------------
 
-    def _alarmed(self, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """An estimate says that plain JAX loses something: run it, and believe what it gives."""
-        kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
-        out = self.jitted(*args, **kwargs)
-        if not finite or (all_finite(out) and not entry.plan.is_missed(jax.tree.leaves(out))):
-            again, named = self._given.kept(*kept)
-            asks = finite and not self._is_over_hosts
-            doubts = doubts_of_plain(entry, out, entry.program(*again, **named)) if asks else ()
-            self._making.alarms += doubts
-            entry.believe(self.jitted, self._leaves_of(*kept), doubts)
-            return out
-        entry.plan = entry.plan._replace(is_confirmed=True)
-        return entry.program(*kept[0], **kept[1])
+    def _warn(self, what: str) -> None:
+        """Numbers may be wrong: said where the function is called."""
+        warnings.warn(f"tj.jit of {self._making.name}: {what}", ScaleWarning, stacklevel=outside())
 
-    def _checked(
-        self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs
-    ) -> PyTree:
-        """The results of an estimated plan, or of a better one if they are not finite.
+    def _once(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            self._warn(what)
 
-        Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.
-        """
-        if not (entry.plan.identity or entry.plan.is_confirmed):
-            return self._alarmed(entry, leaves, args, kwargs)
-        self._calls += 1
-        if self._calls & (self._calls - 1):
-            return entry.program(*args, **kwargs)
-        kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
-        out = entry.program(*args, **kwargs)
-        if not finite or all_finite(out):
-            self._remember(case, entry.program, args, kwargs)
-            return out
-        (args, kwargs), self._recent = kept, None
-        leaves = self._leaves_of(args, kwargs)
-        better = self._making.plan(case, leaves, thorough=True).expecting(leaves)
-        better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
-        case.put(better, entry)
-        return better.program(*args, **kwargs)
+    def _fails(self, error: Exception) -> None:
+        warnings.warn(failed(self._making.name, error), ScaleWarning, stacklevel=outside())
+
+
+def _unread(entry: Entry, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    """The results of a program whose flag is known."""
+    from ._late import no_flag
+
+    return entry.flagged(entry.limits, no_flag(), *args, **kwargs)[1]  # type: ignore[misc]
 
 
 def _are_last(last: tuple[Weak, ...], leaves: Leaves) -> bool:

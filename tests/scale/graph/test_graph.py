@@ -12,8 +12,8 @@ from tanjax.scale._choice import assigned
 from tanjax.scale.graph._graph import build, number_of
 from tanjax.scale.magnitudes._evaluate import evaluate, simulate
 from tanjax.scale.magnitudes._intervals import bound
-from tanjax.scale.proof import widest
 from tanjax.scale.replay._replay import replay
+from tanjax.scale.windows import find
 
 pytestmark = pytest.mark.core
 
@@ -43,8 +43,8 @@ def test_no_step_changes_the_graph():
     reference = evaluate(graph, [x])
     simulate(graph, reference)
     bound(graph, [x], reference.magnitudes)
-    solved = assigned(graph, reference, [False, False], 1.0, [], [])
-    widest(graph, solved.exponents, reference.magnitudes[:1])
+    solved = assigned(graph, reference, [False, False], [], [])
+    find(graph, solved.exponents, reference.magnitudes[:1], reference.magnitudes)
     results = jax.jit(replay(graph, solved.exponents))([x])
     assert any(solved.exponents.values)
     assert state(graph) == before

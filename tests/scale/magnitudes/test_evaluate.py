@@ -133,6 +133,7 @@ MORE = {
         lambda: [jnp.sort(EDGE), jnp.argsort(EDGE), jnp.sort(X, 0), jnp.sort(I32, axis=1)],
         lambda: [*lax.sort((jnp.array([2.0, 1, 2, 1]), 3 - jnp.arange(4), EDGE[:4]), num_keys=2)],
         lambda: [*lax.top_k(jnp.array([1.0, 3, 3, jnp.nan]), 3), *lax.top_k(I32, 2), jnp.median(X)],
+        lambda: [*lax.approx_max_k(X, 2), *lax.approx_min_k(X.T, 1)],
         lambda: [jnp.argmax(X, 1), jnp.argmin(X, 0), jnp.argmax(EDGE), jnp.unique(I32, size=3)],
     ],
     "reductions": [
@@ -141,6 +142,8 @@ MORE = {
         lambda: [lax.cumlogsumexp(X, 1), lax.cumsum(X, 1, reverse=True)],
         lambda: [lax.cumprod(X, 1, reverse=True), lax.cumlogsumexp(X, 0, reverse=True)],
         lambda: [lax.reduce(X, 1.0, lax.mul, (1,)), lax.reduce(X, 0.5, lax.max, (0,))],
+        lambda: [lax.reduce(X, 0.5, jnp.hypot, (1,)), lax.reduce(X, 0.5, jnp.hypot, (1, 0))],
+        lambda: [window(jnp.hypot, 0.5), jax.grad(lambda a: special.gammainc(a, P).sum())(P)],
         lambda: [lax.reduce_max(EDGE, (0,)), lax.reduce_min(EDGE[:4], (0,))],
     ],
     "contractions": [
@@ -186,6 +189,8 @@ MORE = {
         lambda: [lax.linalg.lu_pivots_to_permutation(jnp.array([2, 1, 2], "i4"), 4)],
         lambda: [jnp.sort(jnp.linalg.eigvals(T)), jnp.fft.irfft(Z, 5), jnp.fft.rfft2(X)],
         lambda: [jnp.fft.fft(X, 4), jnp.fft.fft2(X)],
+        lambda: [*lax.linalg.schur(A + T), *lax.linalg.hessenberg(A + T)],
+        lambda: [*lax.linalg.tridiagonal(S, lower=True)],
     ],
     "random": [
         lambda: [bits(key(7), (3, 2)), jax.random.uniform(key(2**40 + 7), (3,))],
@@ -196,6 +201,8 @@ MORE = {
         lambda: [jax.random.uniform(jax.random.PRNGKey(5)), jax.random.permutation(key(4), 5)],
         lambda: [bits(jax.random.wrap_key_data(jnp.array([1, 2], "u4")))],
         lambda: [jax.vmap(jax.random.normal)(jax.random.split(key(3), 3))],
+        lambda: [jax.random.gamma(key(3), P), jax.random.beta(key(3), P, 2.0)],
+        lambda: [bits(key(3, impl="rbg")), lax.rng_bit_generator(jnp.arange(4, dtype="u4"), (3,))],
     ],
 }
 # No process runs them by itself, the backend chooses their results, or there is no law for them.
@@ -271,19 +278,16 @@ UNSUPPORTED = {
         "all_gather all_to_all axis_index pmax pmin ppermute psum ragged_all_to_all"
     ),
     "effects and mutable arrays": "after_all create_token dce_sink get stage swap",
-    "its order of drawing is the backend's": "random_gamma rng_bit_generator rng_uniform",
-    "its result is the backend's choice": "approx_top_k hessenberg schur tridiagonal",
-    "selects by a function of its own": "select_and_scatter",
-    "no counterpart in SciPy": "igamma_grad_a",
+    "its order of drawing is the backend's": "rng_uniform",
     "gone before a program is complete": "custom_lin",
     "programs to the graph": "polynomial symmetric_product call_hi_primitive",
 }
 # Rules that no public function of this JAX leads to on one device, or not in a graph: `lu` is given
 # further results there, and what stands for a program is a call of it.
 OUT_OF_REACH = """
-    broadcast_to empty empty2 geqrf iota_2x32_shape layout_constraint log2 lu
-    one_minus_square pbroadcast pcast pvary reduced_vary_cast
-    reduced_vary_cast_p reshard sharding_constraint threefry2x32 tile
+    broadcast_to cholesky_update empty empty2 geqp3 geqrf iota_2x32_shape layout_constraint log2 lu
+    one_minus_square ormqr pbroadcast pcast pvary reduced_vary_cast
+    reduced_vary_cast_p reshard select_and_scatter sharding_constraint threefry2x32 tile
     vary_unreduced_cast vary_unreduced_cast_p with_memory_space_constraint zeros_like
 """
 

@@ -108,7 +108,7 @@ def drawn(graph, seed, share):
     for v in graph.values:
         if v.is_floating and v.kind in ("result", "inner") and random.random() < share:
             low[v.index] = high[v.index] = random.integers(-20, 20)
-    solution = _assign.assign(problem._replace(low=low, high=high), time_limit=0.2)
+    solution = _assign.assign(problem._replace(low=low, high=high))
     return _problem.exponents_of(graph, solution)
 
 

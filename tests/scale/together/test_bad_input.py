@@ -14,10 +14,10 @@ import pytest
 
 import tanjax as tj
 from tanjax._errors import ScaleWarning
-from tanjax.scale import _call, _plan
+from tanjax.scale import _plan
 from tanjax.scale.graph import _literals
 from tanjax.scale.laws._law import LAWS
-from tanjax.transforms import _entries
+from tanjax.transforms import _cases
 
 pytestmark = pytest.mark.core
 
@@ -178,16 +178,7 @@ def test_a_constant_that_cannot_be_restored_is_reported(wide):
     assert not fine.notes
 
 
-# -- a planner that is slow, wrong or broken ------------------------------------------------------
-
-
-def test_without_time_exponents_are_propagated():
-    """The results are right all the same; the plan says that it may be dearer than needed."""
-    view = tj.scale_graph(lambda x, y: x * x / y + y * y / x)(full(LARGE), full(2 * LARGE))
-    view.assign(time_limit=0.0)
-    assert not view.plan.identity
-    got = _call.run(view.plan, [full(LARGE), full(2 * LARGE)])[0]
-    np.testing.assert_allclose(got, full(4.5 * LARGE), rtol=1e-6)
+# -- a planner that is wrong or broken ------------------------------------------------------------
 
 
 def test_an_estimate_that_was_wrong_is_made_again(monkeypatch):
@@ -220,7 +211,7 @@ def test_a_planner_that_fails_costs_a_warning_not_the_call(what, monkeypatch):
     def broken(*args, **kwargs):
         raise KeyError("a fault of the planner")
 
-    monkeypatch.setattr(_entries if what == "build" else _plan, what, broken)
+    monkeypatch.setattr(_cases if what == "build" else _plan, what, broken)
     f = tj.jit(lambda x: x * 2 + 1e30 * x * x * 0)
     if what == "losses":
         f = tj.jit(square_over)

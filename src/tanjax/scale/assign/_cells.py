@@ -1,53 +1,55 @@
 """One cell by itself: whether its rows can be solved in range, and what it costs if they cannot.
 
-Every operand may be converted, so that a cell that cannot do without exponents out of range cannot
-be helped by any other; and the fewest bits out of range of a program are the sum over its cells.
-Sums and equalities are most of them, and their fewest bits are had in linear time; the intervals
-are widened by just these bits, wherever they may fall, and the cell is then as good as any other.
+Every operand may be converted. So no other cell can help a cell that needs exponents out of range,
+and the fewest bits out of range of a program are the sum over its cells. These bits have closed
+forms for equalities, sums and powers. `loosen` widens the intervals by them, and the cell can then
+be solved like any other.
 
-    bits, others = loosen(system)
+    bits = loosen(system)
     solve(rows, low, high, pick)   # {0: 20, 1: 0, 2: 20}
 
-Sharp edges: cells of other forms are left to the integer program. `solve` tries no second choice:
-where it gives None, other choices of `pick` might have led to a solution.
+Sharp edges: no law of tanjax has cells of another form. In such a cell nothing counts as out of
+range, and nothing is proven. `solve` tries no second choice: where it returns None, other choices
+of `pick` might have led to a solution.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from ._presolve import EQUAL, SUM, Cell, Row, System
+from ._presolve import ANY, EQUAL, SUM, Row, System
 
 Bound = dict[int, int]  # by variable
-LEVEL = 64  # new exponents are multiples of it, where they can: sums then meet, roots are even
-FINER, ONE_STEP = 16, 126  # the largest power of two by which float32 is multiplied at once
-PASSES = 200  # bounds that still move then are creeping: as good as a contradiction
+LEVEL = 64  # new exponents are multiples of it; promise: sums meet at one exponent, roots are even
+FINER, ONE_STEP = 16, 126  # promise: one multiplication of float32 converts, where one suffices
+PASSES = 200  # bounds that still move then creep; promise: planning ends
 
 
-def loosen(system: System) -> tuple[int, list[Cell]]:
-    """Widen the intervals of cells by as few bits as can be: how many, and cells of other forms.
-
-    Where all variables are equal, their exponent is a median of the ends of all intervals. Where
-    the least sum is too large, or the largest too small, somebody has to bear the difference.
-    """
-    low, high = system.low, system.high
-    bits, others = 0, []
+def loosen(system: System) -> int:
+    """Widen the intervals of cells by as few bits as possible; the number of bits."""
+    low, high, bits = system.low, system.high, 0
     for cell in system.cells:
         if all(low[x] <= 0 <= high[x] for x in cell.variables):
             continue
+        row = cell.rows[0]
         if cell.form == EQUAL:
             bits += _meet(system, cell.variables)
-        elif cell.form == SUM and all(abs(c) == 1 for c, _ in cell.rows[0]):
-            bits += _share(system, cell.rows[0])
+        elif cell.form == SUM and all(abs(c) == 1 for c, _ in row):
+            bits += _share(system, row)
+        elif cell.form == SUM and len(row) == 2:
+            bits += _balance(system, row)
         else:
             bounds = {x: low[x] for x in cell.variables}, {x: high[x] for x in cell.variables}
             if solve(cell.rows, *bounds, lambda _, a, b: min(max(0, a), b)) is None:
-                others.append(cell)
-    return bits, others
+                for x in cell.variables:
+                    if not system.pinned[x]:
+                        low[x], high[x] = -ANY, ANY
+    return bits
 
 
 def _meet(system: System, variables: list[int]) -> int:
-    """Let equal variables be where the fewest bits are out of range; how many."""
+    """Let equal variables be at the median of the ends of their intervals; the bits."""
     low = max(system.low[x] for x in variables)
     high = min(system.high[x] for x in variables)
     if low <= high:
@@ -63,10 +65,10 @@ def _meet(system: System, variables: list[int]) -> int:
 
 
 def _share(system: System, row: Row) -> int:
-    """Let each variable of a sum bear all of the bits by which it cannot be 0; how many.
+    """Widen the interval of each variable by all the bits by which their sum cannot be 0; the bits.
 
-    As the row holds, and as all intervals end where they are left, the bits that all bear add up
-    to just these.
+    The row holds and every interval ends where the variable leaves it. So the bits of all variables
+    together are exactly these.
     """
     low, high = system.low, system.high
     least = sum(low[x] if c > 0 else -high[x] for c, x in row)
@@ -77,6 +79,32 @@ def _share(system: System, row: Row) -> int:
             end = low[x] if (c > 0) == (excess > 0) else high[x]
             low[x], high[x] = min(end, end - c * excess), max(end, end - c * excess)
     return abs(excess)
+
+
+def _balance(system: System, row: Row) -> int:
+    """Let the two variables of a power be where the fewest bits are out of range; the bits.
+
+    Both are multiples of one integer, and the bits are a convex function of it: the minimum is next
+    to an end of an interval.
+    """
+    (a, x), (b, y) = row
+    factors = (b // math.gcd(a, b), x), (-a // math.gcd(a, b), y)
+    low, high, pinned = system.low, system.high, system.pinned
+    near = {0}
+    for c, z in factors:
+        near |= {k for e in (low[z], high[z]) for k in (e // c, -(-e // c))}
+
+    def bits(k: int) -> float:
+        off = [(max(low[z] - c * k, c * k - high[z], 0), pinned[z]) for c, z in factors]
+        return sum(math.inf if is_pinned and e else e for e, is_pinned in off)
+
+    least = min(map(bits, near))
+    best = [k for k in near if bits(k) == least]
+    for c, z in factors if least else ():
+        if not pinned[z]:
+            ends = (c * min(best), c * max(best)) if least < math.inf else (-ANY, ANY)
+            low[z], high[z] = min(ends), max(ends)
+    return int(least) if least < math.inf else 0
 
 
 def nearest(low: int, high: int) -> int:

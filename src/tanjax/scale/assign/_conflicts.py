@@ -24,16 +24,15 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Collection, Iterable, Sequence
 
 from ._presolve import Row, System
 
-STEPS = 1000  # visits per row, on average; a long chain needs about six
+STEPS, LEAST = 12, 1000  # visits per row, and rows of a small program; row: time steps in SI
 OWN, SHARED, APART = 0, 1, 2  # readings of a value: as it is, converted once, each by itself
-FORGOTTEN = 4  # bounds that are forgotten in the time of one visit
-NEAR = 100  # bounds behind a contradiction among which one is chosen to give way
-MOVES = 12  # a bound that still moves then is creeping, and no longer followed
+FORGOTTEN = 4  # bounds that are forgotten in the time of one visit; row: hostile programs
+NEAR = 100  # bounds behind a contradiction that are searched for one to give up; row: hostile
+MOVES = 12  # bounds that still move then creep: they wait; promise: planning ends
 Entries = tuple[int, ...]
 
 
@@ -42,12 +41,11 @@ class Propagation:
 
     **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
     for its uses); `freed`: per value, `OWN`, `SHARED` or `APART`; `conflicts`: sets of values;
-    `exhausted`: whether it stopped before all bounds were settled, because of `deadline` (by
-    `time.thread_time`) or because they creep.
+    `steps`: visits of rows that are left; `most`: how many conflicts are worth a visit.
     """
 
-    def __init__(self, system: System, deadline: float = math.inf) -> None:
-        self.system = system
+    def __init__(self, system: System, most: float = math.inf) -> None:
+        self.system, self.most = system, most
         self.freed = [APART if cost == 0.0 else OWN for cost in system.cost]
         self.conflicts: list[frozenset[int]] = []
         self._rows, self._pin_of = _rows_in_order(system)
@@ -58,8 +56,7 @@ class Propagation:
         self._terms: list[Row | None] = [None] * len(self._rows)
         self._wake: list[list[int] | None] = [None] * system.size
         self._first: dict[int, int] = {}  # the reading that stands for all of a shared value
-        self._base = system.widest()
-        self.low, self.high = map(list, self._base)
+        self.low, self.high = list(system.low), list(system.high)
         # The entry from which a bound follows; -1: the interval itself.
         self._low_from = [-1] * system.size
         self._high_from = [-1] * system.size
@@ -70,16 +67,16 @@ class Propagation:
         self._moves: dict[int, int] = {}
         self._diving = False
         self._waiting = set(range(len(self._rows)))
-        self.resume(deadline)
+        self.steps = STEPS * (len(self._rows) + LEAST)
 
     @property
     def exhausted(self) -> bool:
+        """True if the search stopped before all bounds were settled."""
         return self.steps <= 0
 
-    def resume(self, deadline: float) -> None:
-        """Go on where it stopped."""
-        # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
-        self.deadline, self.steps = deadline, STEPS * len(self._rows) + 1000
+    def resume(self) -> None:
+        """Allow as many visits again, and any number of conflicts."""
+        self.steps, self.most = STEPS * (len(self._rows) + LEAST), math.inf
 
     def representative(self, x: int) -> int:
         """The variable whose bounds are those of `x`: the value that it reads, unless freed."""
@@ -105,13 +102,10 @@ class Propagation:
                 self._join(v, SHARED)
                 self._waiting.update(self._woken(readings[0]))
 
-    def propagate(self, ends: float = math.inf) -> int:
-        """Propagate, free all values of each conflict on the way; how many there were.
-
-        **Arguments:** `ends`: how many of the first and of the last rows count; others wait.
-        """
+    def propagate(self) -> int:
+        """Propagate, and free all values of each conflict on the way; the number of conflicts."""
         before = len(self.conflicts)
-        self._propagate(ends, len(self._rows) - ends)
+        self._propagate()
         return len(self.conflicts) - before
 
     def fix(self, exponents: dict[int, int], decided: Sequence[int | None]) -> None:
@@ -136,16 +130,14 @@ class Propagation:
                 self._waiting.update(self._woken(y))
         self._propagate()
 
-    def _propagate(self, first: float = math.inf, last: float = -math.inf) -> None:
+    def _propagate(self) -> None:
         if not self._waiting or self.exhausted:
             return
         self._moves.clear()
         waiting = self._waiting
-        forth, back = sorted(r for r in waiting if r < first or r >= last), list[int]()
+        forth, back = sorted(waiting), list[int]()
         while (forth or back) and self.steps > 0:
             self.steps -= 1
-            if self.steps % 256 == 0 and time.thread_time() > self.deadline:
-                self.steps, self.deadline = 0, math.inf
             r = heapq.heappop(forth) if forth else -heapq.heappop(back)
             if r not in waiting:
                 continue
@@ -153,8 +145,7 @@ class Propagation:
             for q in self._visit(r):
                 if q not in waiting:
                     waiting.add(q)
-                    if q < first or q >= last:
-                        heapq.heappush(*((forth, q) if q > r else (back, -q)))
+                    heapq.heappush(*((forth, q) if q > r else (back, -q)))
         if not waiting:
             self._waiting = set()  # walking a set takes the time of the most it ever held
 
@@ -186,11 +177,11 @@ class Propagation:
                     stack.append(child)
             x = self._entry_of[e][1]
             if x >= 0 and self._low_from[x] == e:
-                self.low[x], self._low_from[x] = self._base[0][x], -1
+                self.low[x], self._low_from[x] = self.system.low[x], -1
                 rows.update(self._woken(x))
             elif x < 0 and self._high_from[-1 - x] == e:
                 x = -1 - x
-                self.high[x], self._high_from[x] = self._base[1][x], -1
+                self.high[x], self._high_from[x] = self.system.high[x], -1
                 rows.update(self._woken(x))
         for r in cut:
             self._by_row[r].clear()
@@ -302,6 +293,8 @@ class Propagation:
             cost = self.system.cost
             return self.free([min(values, key=lambda v: (-self.freed[v], cost[v], -v))])
         self.conflicts.append(frozenset(values))
+        if len(self.conflicts) > self.most:
+            self.steps = 0
         return {r, *self.free(values)}
 
     def _broken_by(self, r: int) -> list[int]:

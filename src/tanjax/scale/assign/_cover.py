@@ -1,9 +1,8 @@
 """The cheapest set of values that meets every conflict, and a bound of what it must cost.
 
 A greedy choice takes the value that meets the most conflicts for its cost, and drops in the end
-what later choices have made needless. HiGHS makes it exact. Conflicts along a chain are
-intervals, for which the linear relaxation is exact already; those of programs are not far from it.
-A packing bounds the cost from below at once, and often meets it.
+what later choices have made needless. A packing bounds the cost from below, and often meets it:
+conflicts along a chain are intervals.
 
     >>> greedy([{1, 2}, {2, 3}], [1.0, 1.0, 1.0, 1.0])
     {2}
@@ -15,10 +14,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Sequence
-
-import numpy as np
-
-from ._integer_program import Model
 
 
 def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[int]:
@@ -69,15 +64,3 @@ def packing(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> floa
         for v in conflict:
             left[v] -= paid
     return bound
-
-
-def exact(
-    conflicts: Sequence[Collection[int]], cost: Sequence[float], *, time_limit: float
-) -> tuple[set[int] | None, float]:
-    """The cheapest such set and the bound that is proven, as far as the time allows."""
-    model = Model()
-    column = {v: model.column(0, 1, cost[v]) for v in sorted({v for c in conflicts for v in c})}
-    for conflict in conflicts:
-        model.row([(1.0, column[v]) for v in conflict], 1.0, np.inf)
-    found, bound = model.solve(time_limit, gap=1e-6)
-    return None if found is None else {v for v, i in column.items() if found[i]}, bound

@@ -1,19 +1,20 @@
-"""The assignment as an integer program, solved to proven optimality by SciPy's HiGHS.
+"""The assignment of a small program as an integer program, solved by SciPy's HiGHS.
 
-A conversion is a fixed charge: it costs the same however far it goes, so that the usual model has a
-binary variable per conversion, with a big-M that links it to the difference of two exponents. The
-constants here come from the intervals of both sides, so that they are as small as they can be. A
-value that is read at several other exponents pays once for each *different* one: it has as many
-*levels*, and each reading is at the value's own exponent or at one of the levels. Relaxed, such a
-program says little about its cost. Known conflicts (sets of values of which one has to be
-converted) make it say more.
+A conversion is a fixed charge: it costs the same however far it goes. The model has a binary column
+per conversion, and a big-M that links the column to the difference of two exponents. The constants
+come from the intervals of both sides, so that they are as small as possible. A value that is read
+at several other exponents pays once for each *different* exponent. The value has as many *levels*,
+and each reading is at the exponent of the value or at one of the levels. Relaxed, the program says
+little about its cost. Known conflicts (sets of values, at least one of which has to be converted)
+tighten it.
 
-    solution = solve(system, weight, time_limit=1.0)
+    solution = solve(system, conflicts)
     solution.values, solution.bound
 
-Sharp edges: a value has at most `LEVELS` levels. If it has more readings, those at the last level
-need not agree, and too little may be charged: the bound stays proven, the exponents are evaluated
-anew. Values of unknown size have wide intervals, and so weak bounds.
+Sharp edges: a value has at most `LEVELS` levels. Readings at the last of them need not agree if the
+value has more readings. The model may then charge too little: the bound stays proven, the caller
+evaluates the exponents anew. Values of unknown magnitude have wide intervals, and so weak bounds.
+HiGHS prints a line in rare solves; no option turns that line off (HiGHS.jl, issue 312).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ._presolve import Cell, System
-from ._quiet import quiet
+from ._presolve import System
 
-LEVELS = 4  # exponents to which one value may be converted
+LEVELS = 4  # exponents to which one value may be converted; benchmark rows: Sciences, first calls
+NODES = 50  # of branch and bound; promise: hard formulas are proven best, others take 2 s at most
 
 
 class Solution(NamedTuple):
@@ -68,15 +69,7 @@ class Model:
         self.row([(1, b), (-1, a), (down, switch)], -np.inf, down)
         return switch
 
-    def outside(self, x: int, low: float, high: float, price: float) -> None:
-        """Charge column `x` for each bit outside of `low..high`."""
-        over = self.column(0.0, np.inf, price)
-        self.row([(1, x), (-1, over)], -np.inf, high)
-        self.row([(1, x), (1, over)], low, np.inf)
-
-    def solve(
-        self, time_limit: float, gap: float = 0.0
-    ) -> tuple[Int[np.ndarray, " count"] | None, float]:
+    def solve(self) -> tuple[Int[np.ndarray, " count"] | None, float]:
         """The columns of the best solution found, and the proven bound."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
@@ -84,35 +77,23 @@ class Model:
         scale = max([1.0, *self.price]) / 1e3  # HiGHS's tolerances are absolute
         r, x, c = zip(*self.entries, strict=True) if self.entries else ((), (), ())
         matrix = csr_array((c, (r, x)), shape=(len(self.row_low), len(self.low)))
-        rows = LinearConstraint(matrix, np.array(self.row_low), np.array(self.row_high))
-        with quiet():
-            result = milp(
-                np.array(self.price) / scale,
-                integrality=np.ones(len(self.low)),
-                bounds=Bounds(np.array(self.low), np.array(self.high)),
-                constraints=rows,
-                options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": gap},
-            )
+        result = milp(
+            np.array(self.price) / scale,
+            integrality=np.ones(len(self.low)),
+            bounds=Bounds(np.array(self.low), np.array(self.high)),
+            constraints=LinearConstraint(matrix, np.array(self.row_low), np.array(self.row_high)),
+            options={"node_limit": NODES, "mip_rel_gap": 0.0},
+        )
         bound = result.mip_dual_bound
         bound = float(bound) * scale if bound is not None and np.isfinite(bound) else 0.0
         return None if result.x is None else np.rint(result.x).astype(np.int64), bound
 
 
-def solve(
-    system: System,
-    weight: float,
-    *,
-    time_limit: float,
-    conflicts: Collection[Collection[int]] = (),
-) -> Solution | None:
-    """The cheapest assignment and the proven bound; None if none was found in time."""
+def solve(system: System, conflicts: Collection[Collection[int]] = ()) -> Solution | None:
+    """Return the cheapest assignment and the proven bound; None if HiGHS finds no assignment."""
     model, reach = Model(), system.reach
-    for x in range(system.size):
-        low, high = system.low[x], system.high[x]
-        wide = reach if x in system.given else 0
-        model.column(min(max(low, -reach) - wide, high), max(min(high, reach) + wide, low))
-    for x, (low, high) in system.given.items():
-        model.outside(x, low, high, weight)
+    for low, high in zip(system.low, system.high, strict=True):
+        model.column(min(max(low, -reach), high), max(min(high, reach), low))
     for row in system.rows:
         model.row(row, 0.0, 0.0)
     paid: dict[int, list[int]] = {}
@@ -123,7 +104,7 @@ def solve(
             paid[v] = _conversions(model, v, [*pins.values(), *free], system.cost[v])
     for conflict in conflicts:
         model.row([(1.0, pay) for v in conflict for pay in paid[v]], 1.0, np.inf)
-    found, bound = model.solve(time_limit)
+    found, bound = model.solve()
     if found is None:
         return None
     return Solution(found[: system.n], found[system.n : system.size], bound)
@@ -145,28 +126,3 @@ def _conversions(model: Model, v: int, uses: list[int], cost: float) -> list[int
             model.row([(1, choices[-1]), (-1, paid[j])], -np.inf, 0.0)
         model.row([(1, x) for x in choices], 1.0, 1.0)
     return paid
-
-
-def least_violation(
-    system: System, cells: list[Cell], *, time_limit: float
-) -> tuple[dict[int, int] | None, float]:
-    """How few bits out of range some cells can do with, if every operand may be converted.
-
-    **Returns:** exponents of the cells' variables, if any were found, and the proven bound.
-    """
-    model, reach = Model(), system.reach
-    column = {}
-    for cell in cells:
-        for x in cell.variables:
-            wide = 0 if system.pinned[x] else reach
-            a, b = max(system.low[x], -reach) - wide, min(system.high[x], reach) + wide
-            column[x] = model.column(a, b)
-        for row in cell.rows:
-            model.row([(c, column[x]) for c, x in row], 0.0, 0.0)
-    for x, i in column.items():
-        if not system.pinned[x]:
-            model.outside(i, system.low[x], system.high[x], 1.0)
-    found, bound = model.solve(time_limit)
-    if found is None:
-        return None, bound
-    return {x: int(found[i]) for x, i in column.items()}, bound

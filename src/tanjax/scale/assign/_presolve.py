@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 FREE = -(2**31)  # no exponent is given
 ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY..ANY
 
-REACH = 3  # exponents of values of unknown size go to this multiple of the largest bound
+REACH = 3  # times the largest bound, for values of unknown size; promise: hard formulas
 
 EQUAL, SUM, OTHER = 0, 1, 2  # forms of a cell: all variables are equal; one row over all of them
 
@@ -95,8 +95,6 @@ class System:
         self.pinned: list[bool] = given.tolist()
         self.cost: list[float] = problem.cost.tolist()
         self.rows = problem.rows
-        # The intervals of variables that got an exponent because some of them have to violate one.
-        self.given: dict[int, tuple[int, int]] = {}
         self.uses_of: list[list[int]] = [[] for _ in range(n)]
         for x in range(n, n + m):
             self.uses_of[self.owner[x]].append(x)
@@ -104,20 +102,6 @@ class System:
         for r, row in enumerate(self.rows):
             for _, x in row:
                 self.rows_of[x].append(r)
-
-    def give(self, exponents: dict[int, int]) -> None:
-        """Leave variables no choice, although others may violate their intervals as little."""
-        for x, exponent in exponents.items():
-            if not self.pinned[x]:
-                self.given[x] = self.low[x], self.high[x]
-                self.low[x] = self.high[x] = exponent
-
-    def widest(self) -> tuple[list[int], list[int]]:
-        """The intervals with which bounds are proven: those of given variables say nothing."""
-        low, high = list(self.low), list(self.high)
-        for x in self.given:
-            low[x], high[x] = -ANY, ANY
-        return low, high
 
     @functools.cached_property
     def reach(self) -> int:

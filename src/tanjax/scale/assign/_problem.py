@@ -187,7 +187,6 @@ def assign_exponents(
     m: Magnitudes,
     free_outputs: Sequence[bool],
     demand: Demand,
-    time_limit: float,
     alone: Alone = ((), ()),
 ) -> Assignment:
     """Solve for the exponents of a graph.
@@ -197,7 +196,7 @@ def assign_exponents(
     problem = problem_of(graph, m, free_outputs, demand)
     problem.value_pin[[value.index for value in alone[0]]] = 0
     problem.use_pin[[use.index for use in alone[1]]] = 0
-    solution = assign(problem, time_limit=time_limit)
+    solution = assign(problem)
     _verify(problem, solution)
     record = _solved.get()
     if record is not None:

@@ -1,23 +1,25 @@
-"""Primitives that stand for a program: a polynomial, `ldexp`, `searchsorted`.
+"""Primitives that stand for a program: polynomials, `ldexp`, `searchsorted`, sparse products.
 
 They have no law of their own, but what they stand for has. The graph treats such an equation as a
 call of that program; where no exponent touches it, the primitive itself runs as before.
 
     expansion(equation)  # of `polynomial x a b c`: the jaxpr of (a x + b) x + c
 
-Sharp edge: where it is touched, a polynomial is rounded as Horner's scheme in the dtype rounds it.
+Sharp edges: where it is touched, a polynomial is rounded as Horner's scheme in the dtype rounds it,
+and a reduction by a function of the user's combines halves, in an order that may not be XLA's.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tanjax import _compat
-from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation
+from tanjax import _compat, _jaxprs
+from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation, Steps
 from tanjax._typing import Factor, Function
 
 
@@ -55,6 +57,39 @@ def _frexp(x: Array) -> tuple[Array, Array]:
     return jnp.where(ordinary, m, x), jnp.where(ordinary, e, 0)
 
 
+REDUCERS = ("add", "mul", "max", "min", "and", "or", "xor")
+
+
+def reducer_of(jaxpr: Steps) -> str:
+    """The primitive that the function of a reduction is; empty if it has several equations."""
+    equations = getattr(jaxpr, "jaxpr", jaxpr).eqns
+    return equations[0].primitive.name if len(equations) == 1 else ""
+
+
+def _reduction(
+    *operands: Array, jaxpr: Steps, dimensions: Sequence[int], **_: object
+) -> list[Array]:
+    """Combine one half of the entries with the other, until one is left, then that with the start.
+
+    **Arguments:** `operands`: arrays, then as many numbers to start with.
+    """
+    body: Steps = getattr(jaxpr, "jaxpr", jaxpr)
+    each = functools.partial(_jaxprs.evaluate, body, getattr(jaxpr, "consts", ()))
+    count = len(operands) // 2
+    arrays = [jnp.moveaxis(x, dimensions, range(len(dimensions))) for x in operands[:count]]
+    kept = arrays[0].shape[len(dimensions) :]
+    arrays = [x.reshape(-1, *kept) for x in arrays]
+    for _axis in range(len(kept) + 1):
+        each = jax.vmap(each)
+    while (size := arrays[0].shape[0]) > 1:
+        half = size // 2
+        pairs = [*(x[:half] for x in arrays), *(x[half : 2 * half] for x in arrays)]
+        done = each(*pairs)
+        arrays = [jnp.concatenate([x, y[2 * half :]]) for x, y in zip(done, arrays, strict=True)]
+    starts = [jnp.broadcast_to(x, (1, *kept)) for x in operands[count:]]
+    return [x.reshape(kept) for x in (each(*starts, *arrays) if size else starts)]
+
+
 _PROGRAMS: dict[str, Function] = {
     "polynomial": _polynomial,
     "symmetric_product": _symmetric_product,
@@ -74,8 +109,11 @@ def _program(equation: JaxEquation) -> Function | None:
     kinds, function = _BY_BITS.get(params.get("name", ""), ("", None))
     if function and kinds == _kinds(equation) and _compat.jax_function_of(equation):
         return function
-    higher = _compat.higher_primitive(equation)
-    return None if higher is None else higher.expand  # type: ignore[no-any-return]
+    if name == "reduce" and reducer_of(params["jaxpr"]) not in REDUCERS:
+        return functools.partial(_reduction, **params)
+    if (higher := _compat.higher_primitive(equation)) is not None:
+        return higher.expand  # type: ignore[no-any-return]
+    return _compat.sparse_program(equation)
 
 
 def _kinds(equation: JaxEquation) -> str:

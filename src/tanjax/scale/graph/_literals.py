@@ -21,6 +21,7 @@ if the jaxprs differ by more than conversions of dtypes nothing is restored, and
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -257,7 +258,10 @@ def _match(narrow: Steps, wide: Steps, found: Found, equations: _Equations) -> N
         if other is None or other.primitive.name != equation.primitive.name:
             raise _Differs
         _operands(equation, other, found)
-        for inner, outer in zip(nested_jaxprs(equation), nested_jaxprs(other), strict=True):
+        inners = nested_jaxprs(equation)
+        with jax.enable_x64(True) if inners else contextlib.nullcontext():  # for what it expands to
+            outers = nested_jaxprs(other)
+        for inner, outer in zip(inners, outers, strict=True):
             _match(inner, outer, found, equations)
     if next(theirs, None) is not None:
         raise _Differs

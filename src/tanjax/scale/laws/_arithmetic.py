@@ -16,6 +16,7 @@ import numpy as np
 from ..graph._graph import Node, Value
 from ..numbers._interval_record import (
     INFINITY,
+    MANTISSA,
     ONE,
     Record,
     add,
@@ -28,14 +29,15 @@ from ..numbers._interval_record import (
 )
 from ..numbers._spread import common, larger, plus, remainder_of, times
 from ..numbers._wide import Wide, align, normalised, scaled
-from . import _identities_powers as powers, _rows as rows
+from . import _identities_powers as powers, _rows as rows, _vanish as vanish
 from ._forms import aligned, is_float
 from ._law import Numeric, known, law, spread_form
 
 # -- sums -----------------------------------------------------------------------------------------
 
 
-@law("add add_any", "*x: u -> u", bound=known(lambda node, a, b: add(a, b)))
+@law("add add_any", "*x: u -> u", bound=known(lambda node, a, b: add(a, b)),
+     vanish=vanish.SUM_OF_TWO)  # fmt: skip
 def added(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.exponent == y.exponent:
@@ -57,32 +59,73 @@ _TRANSPARENT = {
 }  # fmt: skip
 
 
-def _is_reduction_of(y: Value, x: Value, reductions: tuple[str, ...]) -> bool:
-    """Whether `y` is the largest entry (the sum, ...) of `x`, spread over its shape again."""
+def reduction_of(y: Value, x: Value, reductions: tuple[str, ...]) -> Node | None:
+    """The reduction of `x` to its largest entry (its sum, ...), of which `y` has the entries.
+
+    `where(isfinite(m), m, 0)` counts as `m`: bounds are of finite numbers.
+    """
     for _ in range(8):
         node = y.node
         if node is None:
-            return False
+            return None
         if node.primitive in reductions:
-            return node.uses[0].value is x
-        if node.primitive not in _TRANSPARENT:
-            return False
-        # `max(-inf, y)`: the operand that is computed.
-        y = next((u.value for u in node.uses if u.value.node is not None), node.uses[0].value)
-    return False
+            return node if node.uses[0].value is x else None
+        if node.primitive == "select_n" and _asks_if_finite(node):
+            y = node.uses[2].value
+        elif node.primitive in _TRANSPARENT:
+            # `max(-inf, y)`: the operand that is computed.
+            y = next((u.value for u in node.uses if u.value.node is not None), node.uses[0].value)
+        else:
+            return None
+    return None
+
+
+def _asks_if_finite(node: Node) -> bool:
+    asked = node.uses[0].value.node
+    return (
+        len(node.uses) == 3
+        and asked is not None
+        and asked.primitive == "is_finite"
+        and asked.uses[0].value is node.uses[2].value
+    )
+
+
+def largest_becomes_one(value: Value, axes: tuple[int, ...]) -> bool:
+    """Whether `value` is `exp(x - max(x))`, with the maximum along some of these axes."""
+    node = value.node
+    while node is not None and node.primitive == "convert_element_type":
+        node = node.uses[0].value.node
+    if node is None or node.primitive not in ("exp", "exp2"):
+        return False
+    difference = node.uses[0].value.node
+    if difference is None or difference.primitive != "sub":
+        return False
+    x, y = (use.value for use in difference.uses)
+    largest = None if _is_product(x) else reduction_of(y, x, ("reduce_max",))
+    return largest is not None and set(largest.params["axes"]) <= set(axes)
+
+
+def _is_product(x: Value) -> bool:
+    """Whether XLA may join a value with the subtraction that reads it: rounded once, not twice."""
+    node = x.node
+    while node is not None and node.primitive in _TRANSPARENT:
+        node = node.uses[0].value.node
+    return node is not None and node.primitive in ("mul", "square", "integer_pow")
 
 
 def _difference(node: Node, a: Record, b: Record) -> Record:
     x, y = node.uses[0].value, node.uses[1].value
     difference = add(a, negate(b))
-    if _is_reduction_of(y, x, ("reduce_max",)):
+    if _is_product(x) and a.high > MANTISSA.get(str(x.aval.dtype), 24) - 3:  # a rounding is much
+        return difference
+    if reduction_of(y, x, ("reduce_max",)):
         return difference._replace(plus_low=INFINITY, plus_high=-INFINITY, zero=True)
-    if _is_reduction_of(y, x, ("reduce_min",)):
+    if reduction_of(y, x, ("reduce_min",)):
         return difference._replace(minus_low=INFINITY, minus_high=-INFINITY, zero=True)
     return difference
 
 
-@law("sub", "*x: u -> u", bound=known(_difference))
+@law("sub", "*x: u -> u", bound=known(_difference), vanish=vanish.DIFFERENCE)
 def subtracted(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.exponent == y.exponent:
@@ -97,7 +140,7 @@ def _subtracted_apart(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(arrays[0] - arrays[1], power)]
 
 
-@law("neg", "*x: u -> u", spread=True, bound=known(lambda node, a: negate(a)))
+@law("neg", "*x: u -> u", spread=True, bound=known(lambda node, a: negate(a)), vanish=vanish.MOVES)
 def negative(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(-xs[0].array, xs[0].exponent, xs[0].extent)]
 
@@ -106,7 +149,7 @@ def _size(node: Node, a: Record) -> Record:
     return Record(a.low, a.high, INFINITY, -INFINITY, a.zero, a.grid, a.cancelled)
 
 
-@law("abs", "*x: u -> u", spread=True, bound=known(_size))
+@law("abs", "*x: u -> u", spread=True, bound=known(_size), vanish=vanish.MOVES)
 def absolute(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     return [Wide(np.abs(x.array), x.exponent, None if x.array.dtype.kind == "c" else x.extent)]
@@ -141,9 +184,9 @@ def _clamped(node: Node, least: Record, x: Record, largest: Record) -> Record:
 
 
 _OF_ONE_UNIT = "*x: U -> u"
-law("max", _OF_ONE_UNIT, bound=known(_larger), evaluate=aligned(np.maximum))
-law("min", _OF_ONE_UNIT, bound=known(_smaller), evaluate=aligned(np.minimum))
-law("clamp", _OF_ONE_UNIT, bound=known(_clamped),
+law("max", _OF_ONE_UNIT, bound=known(_larger), evaluate=aligned(np.maximum), vanish=vanish.MOVES)
+law("min", _OF_ONE_UNIT, bound=known(_smaller), evaluate=aligned(np.minimum), vanish=vanish.MOVES)
+law("clamp", _OF_ONE_UNIT, bound=known(_clamped), vanish=vanish.MOVES,
     evaluate=aligned(lambda low, x, high: np.minimum(np.maximum(x, low), high)))  # fmt: skip
 spread_form("max")(lambda node, xs: [larger(xs[0], xs[1])])
 spread_form("min")(lambda node, xs: [larger(xs[0], xs[1], -1)])
@@ -157,7 +200,7 @@ def _rest(node: Node, a: Record, b: Record) -> Record:
     return Record(*plus, *minus, True, grid, True)
 
 
-@law("rem", "*x: u -> u", work=4, bound=known(_rest))
+@law("rem", "*x: u -> u", work=4, bound=known(_rest), vanish=vanish.REMAINDER)
 def remainder(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if is_float(x):
@@ -185,7 +228,7 @@ def _is_negated(x: Value, y: Value) -> bool:
     return x.node is not None and x.node.primitive == "neg" and x.node.uses[0].value is y
 
 
-@law("mul", "a: u, b: v -> u*v", spread=True, bound=known(_product))
+@law("mul", "a: u, b: v -> u*v", spread=True, bound=known(_product), vanish=vanish.PRODUCT)
 def multiplied(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.array.dtype.kind == "b":
@@ -193,7 +236,8 @@ def multiplied(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(x.array * y.array, x.exponent + y.exponent)]
 
 
-@law("square", "a: u -> u^2", spread=True, bound=known(lambda node, a: multiply_by_itself(a)))
+@law("square", "a: u -> u^2", spread=True, bound=known(lambda node, a: multiply_by_itself(a)),
+     vanish=vanish.SQUARE)  # fmt: skip
 def square(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(xs[0].array * xs[0].array, 2 * xs[0].exponent)]
 
@@ -202,7 +246,8 @@ def _one_minus_square(node: Node, a: Record) -> Record:
     return add(ONE, negate(multiply_by_itself(a)))
 
 
-@law("one_minus_square", "*x: 1 -> 1", spread=True, bound=known(_one_minus_square))
+@law("one_minus_square", "*x: 1 -> 1", spread=True, bound=known(_one_minus_square),
+     vanish=vanish.COMPLEMENT)  # fmt: skip
 def one_minus_square(node: Node, xs: list[Wide]) -> list[Wide]:
     one, x = Wide(np.float64(1.0), 0, (1.0, 1.0)), xs[0]
     return [times(plus(one, Wide(-x.array, x.exponent, x.extent)), plus(one, x))]
@@ -210,14 +255,14 @@ def one_minus_square(node: Node, xs: list[Wide]) -> list[Wide]:
 
 def _quotient(node: Node, a: Record, b: Record) -> Record:
     quotient = multiply(a, reciprocal(b))
-    if a.has_minus or not _is_reduction_of(
+    if a.has_minus or not reduction_of(
         node.uses[1].value, node.uses[0].value, ("reduce_sum", "reduce_max")
     ):
         return quotient
     return quotient._replace(plus_high=min(quotient.plus_high, 0.0))  # x / sum(x), x >= 0
 
 
-@law("div", "a: u, b: v -> u/v", spread=True, bound=known(_quotient))
+@law("div", "a: u, b: v -> u/v", spread=True, bound=known(_quotient), vanish=vanish.QUOTIENT)
 def divided(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if is_float(x):
@@ -251,6 +296,7 @@ def _whole_power(node: Node, a: Record) -> Record:
     spread=True,
     bound=known(_whole_power),
     replay=powers.integer_pow,
+    vanish=vanish.WHOLE_POWER,
 )
 def integer_power(node: Node, xs: list[Wide]) -> list[Wide]:
     return [whole_power(xs[0], node.params["y"])]
@@ -307,12 +353,13 @@ def root(x: Wide, order: int, function: Numeric) -> Wide:
     return Wide(function(scaled(x.array, odd)), half)
 
 
-@law("sqrt", "a: u -> u^1/2", spread=True, bound=known(_root))
+@law("sqrt", "a: u -> u^1/2", spread=True, bound=known(_root), vanish=vanish.ROOT)
 def square_root(node: Node, xs: list[Wide]) -> list[Wide]:
     return [root(xs[0], 2, np.sqrt)]
 
 
-@law("rsqrt", "a: u -> u^-1/2", spread=True, bound=known(_one_over_root))
+@law("rsqrt", "a: u -> u^-1/2", spread=True, bound=known(_one_over_root),
+     vanish=vanish.ONE_OVER_ROOT)  # fmt: skip
 def one_over_root(node: Node, xs: list[Wide]) -> list[Wide]:
     x = root(xs[0], 2, np.sqrt)
     return [Wide(1.0 / x.array, -x.exponent)]
@@ -325,6 +372,7 @@ def one_over_root(node: Node, xs: list[Wide]) -> list[Wide]:
     spread=True,
     real_only=True,
     bound=known(lambda node, a: scale_logs(a, 1 / 3)),
+    vanish=vanish.CUBE_ROOT,
 )
 def cube_root(node: Node, xs: list[Wide]) -> list[Wide]:
     return [root(xs[0], 3, np.cbrt)]

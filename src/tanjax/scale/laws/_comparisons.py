@@ -15,6 +15,7 @@ from ..graph._graph import Node
 from ..numbers._interval_record import INDICATOR, INFINITY, Record, Records, span, union
 from ..numbers._spread import common
 from ..numbers._wide import Apart, Numbers, Wide, align, complex_of, is_number
+from . import _vanish as vanish
 from ._forms import by_moving, is_float, joined
 from ._law import Evaluate, Numeric, known, law, spread_form
 
@@ -85,7 +86,7 @@ def _sign(node: Node, a: Record) -> Record:
     return Record(*plus, *minus, a.zero, 0.0)
 
 
-@law("sign", "x: U -> -", spread=True, bound=known(_sign))
+@law("sign", "x: U -> -", spread=True, bound=known(_sign), vanish=vanish.STEPS)
 def sign(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.sign(xs[0].array))]
 
@@ -95,6 +96,7 @@ def sign(node: Node, xs: list[Wide]) -> list[Wide]:
     "which: -, *x: U -> u",
     spread=by_moving,
     bound=lambda node, records: joined(records[1:]),
+    vanish=vanish.MOVES,
 )
 def select(node: Node, xs: list[Wide]) -> list[Wide]:
     which, cases = np.asarray(xs[0].array), xs[1:]
@@ -114,17 +116,17 @@ def _part(node: Node, a: Record) -> Record:
     return span(a.low, a.high)._replace(grid=a.grid, cancelled=True)
 
 
-@law("real", "*x: u -> u", spread=True, bound=known(_part))
+@law("real", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.MOVES)
 def real(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.real(xs[0].array), xs[0].exponent)]
 
 
-@law("imag", "*x: u -> u", spread=True, bound=known(_part))
+@law("imag", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.MOVES)
 def imaginary(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.imag(xs[0].array), xs[0].exponent)]
 
 
-@law("conj", "*x: u -> u", spread=True, bound=known(lambda node, a: a))
+@law("conj", "*x: u -> u", spread=True, bound=known(lambda node, a: a), vanish=vanish.MOVES)
 def conjugate(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     return [Wide(np.conj(x.array).astype(np.complex128), x.exponent, x.extent)]
@@ -136,7 +138,7 @@ def _whole(node: Node, a: Record, b: Record) -> Record:
     return whole._replace(cancelled=both.cancelled)
 
 
-@law("complex", "*x: u -> u", bound=known(_whole))
+@law("complex", "*x: u -> u", bound=known(_whole), vanish=vanish.MOVES)
 def complex_(node: Node, xs: list[Wide]) -> list[Wide]:
     arrays, power = align(xs)
     return [Wide(complex_of(*arrays), power)]

@@ -5,7 +5,7 @@ Numbers too far apart for one exponent are multiplied by fractions and exponents
 
     contract(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ())))  # 2 by 4, of 3.0
 
-Sharp edge: the transform has no form for numbers too far apart.
+Sharp edge: of numbers too far apart, a transform takes those below 2^-1000 of its largest for 0.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ from ..numbers._interval_record import (
     span,
     sum_of,
 )
-from ..numbers._spread import Parts, multiply_matrices, parts_of, plus
+from ..numbers._spread import (
+    Parts,
+    at_largest,
+    is_spread,
+    multiply_matrices,
+    parts_of,
+    plus,
+)
 from ..numbers._wide import Numbers, Wide, normalised
+from . import _vanish as vanish
 from ._forms import dtype_of, is_float
 from ._law import known, law, spread_form
 
@@ -53,7 +61,8 @@ def _dot_bound(node: Node, a: Record, b: Record) -> Record:
     return sum_of(term, count)
 
 
-@law("dot_general", "a: u, b: v -> u*v", work=_dot_work, bound=known(_dot_bound))
+@law("dot_general", "a: u, b: v -> u*v", work=_dot_work, bound=known(_dot_bound),
+     vanish=vanish.PRODUCTS)  # fmt: skip
 def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
     (x, y), numbers = xs, node.params["dimension_numbers"]
     a, b = x.array, y.array
@@ -112,7 +121,8 @@ law("ragged_dot_general", "a: u, b: v, *sizes: - -> u*v")
 law("scaled_dot", "*x: - -> -")  # of numbers of 8 bits with scales of their own
 
 
-@law("tanjax_symmetric_outer", "a: u, b: v -> u*v", work=4, bound=known(_outer_bound))
+@law("tanjax_symmetric_outer", "a: u, b: v -> u*v", work=4, bound=known(_outer_bound),
+     vanish=vanish.PRODUCTS)  # fmt: skip
 def symmetric_outer(node: Node, xs: list[Wide]) -> list[Wide]:
     """`left @ right.mT + right @ left.mT`."""
     (a, i), (b, j) = (x[:2] for x in xs)
@@ -143,7 +153,7 @@ def _fft_bound(node: Node, a: Record) -> Record:
     return span(-INFINITY, a.high + bits)
 
 
-@law("fft", "*x: u -> u", work=32, bound=known(_fft_bound))
+@law("fft", "*x: u -> u", work=32, spread=True, bound=known(_fft_bound), vanish=vanish.SUMS)
 def fft(node: Node, xs: list[Wide]) -> list[Wide]:
     lengths = node.params["fft_lengths"]
     kind = getattr(node.params["fft_type"], "name", str(node.params["fft_type"])).upper()
@@ -151,4 +161,8 @@ def fft(node: Node, xs: list[Wide]) -> list[Wide]:
         "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
     }[kind]  # fmt: skip
     axes = tuple(range(-len(lengths), 0))
-    return [Wide(transform(xs[0].array, s=lengths, axes=axes), xs[0].exponent)]
+    array, power = xs[0].array, xs[0].exponent
+    if is_spread(xs[0]):  # each result is a sum of all numbers, or their difference
+        array, power = at_largest(xs[0], axes)
+    out = transform(array, s=lengths, axes=axes)
+    return [Wide(out, np.broadcast_to(power, out.shape) if is_spread(xs[0]) else power)]

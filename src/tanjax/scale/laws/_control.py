@@ -24,6 +24,7 @@ from . import _rows as rows
 from ._forms import each, moves
 from ._integers import PLAIN
 from ._law import law
+from ._vanish import MOVES, SUM, Operands, Vanish, worst
 
 # -- the same numbers -----------------------------------------------------------------------------
 
@@ -36,8 +37,9 @@ law(
     evaluate=lambda node, xs: list(xs),
     spread=True,
     bound=each,
+    vanish=MOVES,
 )
-law("preduced pin unpin relayout tie", "x: U -> u", each=True, bound=each)
+law("preduced pin unpin relayout tie", "x: U -> u", each=True, bound=each, vanish=MOVES)
 law("dce_sink inspect_sharding", PLAIN, bound=moves)
 
 # -- over devices ---------------------------------------------------------------------------------
@@ -57,11 +59,16 @@ def _summed(node: Node, records: Records) -> Records:
     return [r and sum_of(r, count) for r in records]
 
 
+def _sum_of_errors(node: Node, xs: Operands, high: float) -> float:
+    return worst(xs) + math.log2(_axis_size(node))
+
+
 law(
     """pmax pmin ppermute all_gather all_gather_invariant all_gather_reduced all_to_all""",
     "x: U -> u",
     each=True,
     bound=each,
+    vanish=MOVES,
 )
 law(
     """psum psum_invariant reduce_scatter unreduced_psum
@@ -69,6 +76,7 @@ law(
     "x: u -> u",
     each=True,
     bound=_summed,
+    vanish=Vanish(_sum_of_errors, SUM.flag, adds=True),
 )
 
 # -- other jaxprs ---------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ fractions and on the exponents; what goes by *order* is run on ranks, which are 
     law("rev", "x: U -> u", bound=moves, spread=by_moving)(...)  # twice the form for blocks
     law("cummax", "x: U -> u", bound=moves, spread=by_order(1))(...)  # once, on integers
 
-Sharp edge: linear algebra and transforms have no such form: what depends on them is unknown where
-numbers are too far apart for one exponent.
+Sharp edge: linear algebra has forms of its own (`_linalg.py`).
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ from ..numbers._wide import (
     is_number,
     normalised,
 )
-from . import _function_bounds as bounds, _rows as rows
+from . import _function_bounds as bounds, _rows as rows, _vanish as vanish
 from ._arithmetic import power_bound, whole_power
+from ._by_jax import in_double
 from ._forms import dtype_of, is_float
 from ._identities import IDENTITIES
 from ._law import Evaluate, Numeric, ToWide, known, law
@@ -344,7 +345,7 @@ def _lgamma_far(x: Wide, large: np.ndarray) -> Wide:
 
 # -- the table ------------------------------------------------------------------------------------
 
-_TABLE: dict[str, Evaluate | None] = {
+_TABLE: dict[str, Evaluate] = {
     "exp": exponential,
     "exp2": exponential_2,
     "log": logarithm,
@@ -376,7 +377,21 @@ _TABLE: dict[str, Evaluate | None] = {
     "igamma": _plain(_scipy("gammainc")),
     "igammac": _as_far_as_jax("gammaincc", lambda a, x, limit: np.abs(a) < 1 / limit),
     "regularized_incomplete_beta": _plain(_scipy("betainc")),
-    "igamma_grad_a": None,
+    "igamma_grad_a": in_double,
+}
+_VANISH = {
+    "exp": vanish.EXPONENTIAL,
+    "exp2": vanish.EXPONENTIAL,
+    "expm1": vanish.EXPONENTIAL_LESS_ONE,
+    "log": vanish.LOGARITHM,
+    "log2": vanish.LOGARITHM,
+    "log1p": vanish.LOGARITHM_OF_ONE_AND,
+    "logistic": vanish.BOUNDED_TAIL,
+    "erfc": vanish.TAIL,
+    "cos": vanish.COSINE,
+    "tanh": vanish.BOUNDED,
+    **dict.fromkeys(("sin", "atan", "asinh", "erf"), vanish.GENTLE),
+    **dict.fromkeys(("tan", "asin", "sinh"), vanish.STEEP),
 }
 _SHARED = {"log2": "log", "digamma": "lgamma"}
 _COMPLEX = {"exp", "exp2", "log", "log2"}  # the others grow like exp there, or have branches
@@ -387,14 +402,15 @@ for _name, _evaluate in _TABLE.items():
         _name,
         "*x: 1 -> 1",
         evaluate=_evaluate,
-        spread=_evaluate is not None,
+        spread=True,
         work=_COSTLY,
         bound=_bound and known(_bound),
         real_only=_name not in _COMPLEX,
         replay=IDENTITIES.get(_name),
+        vanish=_VANISH.get(_name, vanish.ANYTHING),
     )
 law("atan2", "a: u, b: u -> rad", rows=rows.angle, evaluate=atan2, spread=True, work=_COSTLY,
-    bound=known(bounds.atan2), replay=IDENTITIES["atan2"])  # fmt: skip
+    bound=known(bounds.atan2), replay=IDENTITIES["atan2"], vanish=vanish.ANYTHING)  # fmt: skip
 law("pow", "", rows=rows.general_power, evaluate=power, spread=True,
     work=2 * _COSTLY, bound=known(power_bound), real_only=True,
-    replay=IDENTITIES["pow"])  # fmt: skip
+    replay=IDENTITIES["pow"], vanish=vanish.POWER)  # fmt: skip

@@ -32,7 +32,7 @@ from ..numbers._interval_record import (
 )
 from ..numbers._spread import add_at, parts_of
 from ..numbers._wide import Apart, Numbers, Wide, align, extent
-from . import _rows as rows
+from . import _rows as rows, _vanish as vanish
 from ._forms import by_moving, by_order, dtype_of, is_float, joins, shape_of
 from ._identities import IDENTITIES
 from ._law import Evaluate, law, spread_form
@@ -97,6 +97,7 @@ def _gather_bound(node: Node, records: Records) -> Records:
     rows=rows.same,  # a number that is filled in has the exponent of the result
     bound=_gather_bound,
     replay=IDENTITIES["gather"],
+    vanish=vanish.MOVES,
 )
 def gather(node: Node, xs: list[Wide]) -> list[Wide]:
     p, (x, where) = node.params, xs
@@ -230,11 +231,14 @@ def _multiplied(node: Node, records: Records) -> Records:
 _UPDATED, _SUMMED = "a: U, i: -, b: U -> u", "a: u, i: -, b: u -> u"
 _JOINED = joins(0, 2)
 law("ragged_all_to_all", "a: U, b: U, *i: - -> u")
-law("scatter", _UPDATED, bound=_JOINED, evaluate=_scatter(None), spread=by_moving)
-law("scatter-min", _UPDATED, bound=_JOINED, evaluate=_scatter(np.minimum), spread=by_order(-1))
-law("scatter-max", _UPDATED, bound=_JOINED, evaluate=_scatter(np.maximum), spread=by_order(1))
-law("scatter-add", _SUMMED, bound=_added, evaluate=_scatter(np.add))
-law("scatter-sub", _SUMMED, bound=_added, evaluate=_scatter(np.subtract))
+law("scatter", _UPDATED, bound=_JOINED, evaluate=_scatter(None), spread=by_moving,
+    vanish=vanish.MOVES)  # fmt: skip
+law("scatter-min", _UPDATED, bound=_JOINED, evaluate=_scatter(np.minimum), spread=by_order(-1),
+    vanish=vanish.MOVES)  # fmt: skip
+law("scatter-max", _UPDATED, bound=_JOINED, evaluate=_scatter(np.maximum), spread=by_order(1),
+    vanish=vanish.MOVES)  # fmt: skip
+law("scatter-add", _SUMMED, bound=_added, evaluate=_scatter(np.add), vanish=vanish.SUMS)
+law("scatter-sub", _SUMMED, bound=_added, evaluate=_scatter(np.subtract), vanish=vanish.SUMS)
 law("scatter-mul", "a: u, i: -, b: 1 -> u", bound=_multiplied, evaluate=_scatter(np.multiply))
 
 

@@ -34,6 +34,7 @@ from tanjax._jaxpr_types import JaxEquation
 from ..graph._graph import Exponents, Node
 from ..numbers._interval_record import Record, Records
 from ..numbers._wide import Apart, Numbers, Wide
+from ._vanish import HARMFUL, Vanish
 
 if TYPE_CHECKING:  # which reads this module
     from ._rows import RowLaw
@@ -61,6 +62,7 @@ class Law:
     takes per element of its largest array, or a function `(node, operands)` that says how many in
     all. `bound`: the records of the results; `real_only`: neither bounds nor `replay` are for
     complex numbers. `replay`: the primitive at any exponents, where no conversion will do.
+    `vanish`: what it does with numbers that are too small (`_vanish.py`).
     """
 
     signature: Units = ""
@@ -72,6 +74,7 @@ class Law:
     bound: Bound | None = None
     real_only: bool = False
     replay: Replay | None = None
+    vanish: Vanish = HARMFUL
 
     def units(self, equation: JaxEquation) -> str:
         """The signature of an equation; empty if there is none."""
@@ -147,6 +150,12 @@ def work_of(node: Node, law: Law, xs: list[Any]) -> float:
     for x in xs:
         size += x.array.size
     return work * size / 2
+
+
+def vanish_of(node: Node) -> Vanish:
+    """What the primitive of a node does with numbers that are too small."""
+    law = LAWS.get(node.primitive)
+    return HARMFUL if law is None else law.vanish
 
 
 def known(function: Callable[..., Record | None]) -> Bound:

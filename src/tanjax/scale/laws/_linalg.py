@@ -3,20 +3,27 @@
 A factorisation is homogeneous: of `A·2^s`, Cholesky's factor has exponent s/2, singular values and
 eigenvalues s, orthogonal factors 0. Where two factors are packed into one matrix (LU), each has its
 own exponent. LAPACK through NumPy and SciPy; a matrix that is not positive definite gives NaN as in
-JAX, and no error.
+JAX, and no error. Where the numbers of a matrix are too far apart for one exponent:
+
+| primitive | what is run |
+| --- | --- |
+| Cholesky | the matrix with a diagonal of ones, by powers of two for its rows and columns |
+| QR, LU | the matrix with columns of one size; LU by elimination where that is not enough |
+| triangular and tridiagonal systems | elimination, each number with its exponent |
+| SVD, eigenvalues | numbers below 2^-1000 of the largest as zeros: rounding errors are larger |
 
     >>> _packed(np.ones((2, 2)), 700, 0).exponent
     array([[701, 701],
            [  1, 701]])
 
 Sharp edges: signs of vectors and the order of operations are LAPACK's; they may differ from those
-of another backend, their magnitudes do not. A matrix of numbers too far apart for one exponent is
-refused, but for the triangle of a packed one that is meant.
+of another backend, their magnitudes do not. Elimination refuses matrices of more than 256 rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,14 +34,20 @@ from tanjax._jaxpr_types import JaxEquation
 
 from ..graph import _lu
 from ..graph._graph import Exponents, Node
+from ..numbers._elimination import eliminate, solve_triangle
 from ..numbers._interval_record import INFINITY, Record, Records, span
-from ..numbers._spread import is_spread
+from ..numbers._spread import at_largest, is_spread, parts_of
 from ..numbers._wide import Apart, Exponent, Numbers, Wide, align, in_float64, normalised, scaled
-from . import _rows as rows
+from . import _rows as rows, _vanish as vanish
+from ._by_jax import homogeneous, in_double
 from ._forms import dtype_of
 from ._indexing import permutation
-from ._law import LAWS, known, law
+from ._law import LAWS, Evaluate, known, law, spread_form
 from ._powers_of_two import convert
+
+# Of the largest in a column: below, products leave float64 (`test_systems_in_any_units`).
+_LEAST = 2.0**-500
+_MOST = 256  # rows of an elimination, 0.3 s of the first call's budget
 
 
 def _cube(node: Node, xs: list[Wide]) -> float:
@@ -52,7 +65,7 @@ def _packed(array: np.ndarray, upper: Exponent, lower: Exponent) -> Wide:
     rows, columns = array.shape[-2:]
     below = np.tri(rows, columns, -1, bool)
     powers = np.where(np.broadcast_to(below, array.shape), lower, upper)
-    return normalised(Wide(array, powers if upper != lower else upper))
+    return normalised(Wide(array, powers if np.any(upper != lower) else upper))
 
 
 def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
@@ -61,10 +74,34 @@ def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
     keep = np.tri(rows, columns, -1 if unit else 0, bool)
     if not lower:
         keep = ~np.tri(rows, columns, 0 if unit else -1, bool)
-    x = normalised(Wide(np.where(keep, x.array, 0.0), x.exponent))
-    if is_spread(x):
-        raise Apart
-    return x
+    return normalised(Wide(np.where(keep, x.array, 0.0), x.exponent))
+
+
+def _transposed(x: Wide) -> Wide:
+    power = np.swapaxes(x.exponent, -1, -2) if is_spread(x) else x.exponent
+    return Wide(np.swapaxes(x.array, -1, -2), power)
+
+
+def _of_largest(*powers: int, axes: tuple[int, ...] = (-2, -1)) -> Callable[[Evaluate], Evaluate]:
+    """The form of a rule for blocks that runs on numbers at the largest exponent along axes.
+
+    **Arguments:** `powers`: to which each result has this exponent.
+    """
+
+    def form(rule: Evaluate) -> Evaluate:
+        def run(node: Node, xs: list[Wide]) -> list[Wide]:
+            if axes != (-2, -1) and node.params.get("pivoting"):  # compares the columns
+                return _of_largest(*powers)(rule)(node, xs)
+            array, top = at_largest(xs[0], axes)
+            results = []
+            for x, power in zip(rule(node, [Wide(array)]), powers, strict=False):
+                more = power * (top if x.array.ndim == top.ndim else top[..., 0])
+                results.append(Wide(x.array, x.exponent + more) if power else x)
+            return results
+
+        return run
+
+    return form
 
 
 def _bounds(node: Node, high: float, factors: float) -> Records:
@@ -99,10 +136,14 @@ def _half(node: Node, a: Record) -> Record:
     return span(-INFINITY, a.high / 2)  # the squares of a row add up to the diagonal entry
 
 
-@law("cholesky", "a: u -> u^1/2", work=_cube, bound=known(_half))
+@law(
+    "cholesky", "a: u -> u^1/2", work=_cube, spread=True, bound=known(_half), vanish=vanish.FACTORS
+)
 def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
-    half, odd = divmod(xs[0].exponent, 2)
-    array = scaled(np.asarray(xs[0].array), odd)
+    fraction, powers = parts_of(xs[0])
+    # No entry is larger than the root of the product of those on the diagonal beside it.
+    half = np.diagonal(powers, axis1=-2, axis2=-1)[..., None] // 2
+    array = scaled(fraction, powers - half - np.swapaxes(half, -1, -2))
     if node.params.get("symmetrize_input"):
         array = (array + np.conj(np.swapaxes(array, -1, -2))) / 2
     out = np.empty_like(array)
@@ -111,7 +152,7 @@ def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
             result[...] = np.linalg.cholesky(one)
         except np.linalg.LinAlgError:
             result[...] = np.nan
-    return [Wide(out, half)]
+    return [Wide(out, np.broadcast_to(half, out.shape))]
 
 
 def _solve_units(equation: JaxEquation) -> str:
@@ -121,24 +162,28 @@ def _solve_units(equation: JaxEquation) -> str:
     )
 
 
-@law("triangular_solve", _solve_units, rows=rows.triangular_solve, work=_cube, spread=True)
+@law("triangular_solve", _solve_units, rows=rows.triangular_solve, work=_cube, spread=True,
+     vanish=vanish.SUBSTITUTION)  # fmt: skip
 def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     p = node.params
-    if is_spread(xs[1]):
-        raise Apart
-    matrix = _triangle(xs[0], p["lower"], p["unit_diagonal"])
-    a, power = np.asarray(matrix.array), xs[1].exponent - matrix.exponent
-    if p["unit_diagonal"]:
-        a, power = np.asarray(in_float64(matrix)), xs[1].exponent
-    b, lower = np.asarray(xs[1].array), p["lower"]
-    if p["transpose_a"]:
-        a, lower = np.swapaxes(a, -1, -2), not lower
+    a, b, lower, unit = xs[0], xs[1], p["lower"], p["unit_diagonal"]
+    a = _triangle(a, lower, unit)
     if p["conjugate_a"]:
-        a = np.conj(a)
-    if not p["left_side"]:
-        a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
-    x = _substitute(a, b, lower, p["unit_diagonal"])
-    return [Wide(x if p["left_side"] else np.swapaxes(x, -1, -2), power)]
+        a = Wide(np.conj(a.array), a.exponent)
+    if p["transpose_a"]:
+        a, lower = _transposed(a), not lower
+    if p["left_side"]:
+        return [_solved(a, b, lower, unit)]
+    return [_transposed(_solved(_transposed(a), _transposed(b), not lower, unit))]
+
+
+def _solved(a: Wide, b: Wide, lower: bool, unit: bool) -> Wide:
+    if not (is_spread(a) or is_spread(b)):
+        array = scaled(a.array, a.exponent) if unit else a.array
+        x = _substitute(np.asarray(array), np.asarray(b.array), lower, unit)
+        if np.all(np.isfinite(x)):
+            return Wide(x, b.exponent if unit else b.exponent - a.exponent)
+    return solve_triangle(a, b, lower, unit)
 
 
 def _substitute(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
@@ -155,7 +200,12 @@ def _substitute(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.nda
 def lu(node: Node, xs: list[Wide]) -> list[Wide]:
     import scipy.linalg
 
-    array = np.asarray(xs[0].array)
+    array, power = xs[0].array, xs[0].exponent
+    if is_spread(xs[0]):  # columns of one size have the same pivots
+        array, power = at_largest(xs[0], (-2,))
+        if np.any((np.abs(array) < _LEAST) & (xs[0].array != 0)):
+            return _eliminated(xs[0])
+    array = np.asarray(array)
     rows, columns = array.shape[-2:]
     out = np.empty_like(array)
     pivots = np.empty((*array.shape[:-2], min(rows, columns)), np.int32)
@@ -163,11 +213,34 @@ def lu(node: Node, xs: list[Wide]) -> list[Wide]:
     for i, one in enumerate(_matrices(array)):
         getrf = scipy.linalg.get_lapack_funcs("getrf", (one,))
         _matrices(out)[i], flat[i], _ = getrf(one)
-    packed = _packed(out, xs[0].exponent, 0)
-    return [packed, Wide(pivots), Wide(permutation(pivots, rows).astype(np.int32))]
+    return [_packed(out, power, 0), *_orders(pivots, rows)]
 
 
-@law("qr", "a: u -> (1, u, -)", work=_cube, bound=_orthogonal)
+def _eliminated(x: Wide) -> list[Wide]:
+    shape = x.array.shape
+    if max(shape[-2:]) > _MOST:
+        raise Apart
+    pairs = zip(*(_matrices(a) for a in parts_of(x)), strict=True)
+    found = [eliminate(Wide(*pair)) for pair in pairs]
+    array, power = (
+        np.stack(a).reshape(shape) for a in zip(*(w[:2] for w, _ in found), strict=True)
+    )
+    pivots = np.stack([pivots for _, pivots in found]).reshape(*shape[:-2], -1)
+    return [Wide(array, power), *_orders(pivots, shape[-2])]
+
+
+def _orders(pivots: np.ndarray, rows: int) -> list[Wide]:
+    return [Wide(pivots), Wide(permutation(pivots, rows).astype(np.int32))]
+
+
+@law(
+    "qr",
+    "a: u -> (1, u, -)",
+    work=_cube,
+    spread=_of_largest(0, 1, 0, axes=(-2,)),  # columns of any size have the same Q
+    bound=_orthogonal,
+    vanish=vanish.FACTORS,
+)
 def qr(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(xs[0].array)
     full = node.params["full_matrices"]
@@ -196,7 +269,7 @@ def qr(node: Node, xs: list[Wide]) -> list[Wide]:
 def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
     """The first columns of a product of reflections `1 - tau v v*`."""
     reflections = _triangle(xs[0], True, True)  # above them, there may be another factor
-    a, taus = (np.asarray(in_float64(x)) for x in (reflections, xs[1]))
+    a, taus = (np.asarray(in_float64(x, tiny=True)) for x in (reflections, xs[1]))
     rows, columns = a.shape[-2:]
     out = np.zeros_like(a)
     out[..., :, :] = np.eye(rows, columns)
@@ -208,32 +281,35 @@ def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out)]
 
 
-@law("geqrf", "a: u -> (u, 1)", rows=rows.at_zero, work=_cube, bound=_orthogonal)
+@law("geqrf", "a: u -> (u, 1)", rows=rows.at_zero, work=_cube, spread=True, bound=_orthogonal,
+     vanish=vanish.FACTORS)  # fmt: skip
 def geqrf(node: Node, xs: list[Wide]) -> list[Wide]:
     import scipy.linalg
 
-    array = np.asarray(xs[0].array)
+    array, power = at_largest(xs[0], (-2,))
     found = [scipy.linalg.get_lapack_funcs("geqrf", (one,))(one)[:2] for one in _matrices(array)]
     packed, taus = (np.stack(part) for part in zip(*found, strict=True))
-    factors = _packed(packed.reshape(array.shape), xs[0].exponent, 0)
+    factors = _packed(packed.reshape(array.shape), power, 0)
     return [factors, Wide(taus.reshape(*array.shape[:-2], -1))]
 
 
-@law("svd", "a: u -> (u, 1, 1)", work=lambda node, xs: 10 * _cube(node, xs), bound=_spectral)
+@law("svd", "a: u -> (u, 1, 1)", work=lambda node, xs: 10 * _cube(node, xs), bound=_spectral,
+     spread=_of_largest(1, 0, 0), vanish=vanish.FACTORS)  # fmt: skip
 def svd(node: Node, xs: list[Wide]) -> list[Wide]:
     p, power = node.params, xs[0].exponent
     if p.get("subset_by_index") is not None:
-        raise NotImplementedError("svd of a subset")
+        return homogeneous(1, 0, 0)(node, xs)
     if not p["compute_uv"]:
         return [Wide(np.linalg.svd(xs[0].array, compute_uv=False), power)]
     u, s, vh = np.linalg.svd(xs[0].array, full_matrices=p["full_matrices"])
     return [Wide(s, power), Wide(u), Wide(vh)]
 
 
-@law("eigh", "a: u -> (1, u)", work=lambda node, xs: 10 * _cube(node, xs), bound=_spectral)
+@law("eigh", "a: u -> (1, u)", work=lambda node, xs: 10 * _cube(node, xs), bound=_spectral,
+     spread=_of_largest(0, 1), vanish=vanish.FACTORS)  # fmt: skip
 def eigh(node: Node, xs: list[Wide]) -> list[Wide]:
     if (some := node.params.get("subset_by_index")) and some != (0, xs[0].array.shape[-1]):
-        raise NotImplementedError("eigh of a subset")
+        return homogeneous(0, 1)(node, xs)
     array = np.asarray(xs[0].array)
     try:
         w, v = np.linalg.eigh(array, "L" if node.params["lower"] else "U")
@@ -242,30 +318,47 @@ def eigh(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(v), Wide(w, xs[0].exponent)]
 
 
-@law("eig", "a: u -> (u, 1, 1)", work=lambda node, xs: 30 * _cube(node, xs))
+@law("eig", "a: u -> (u, 1, 1)", work=lambda node, xs: 30 * _cube(node, xs),
+     spread=_of_largest(1, 0, 0))  # fmt: skip
 def eig(node: Node, xs: list[Wide]) -> list[Wide]:
     if node.params["compute_left_eigenvectors"]:
-        raise NotImplementedError("left eigenvectors")
+        return homogeneous(1, 0, 0)(node, xs)
     w, v = np.linalg.eig(xs[0].array)
     out = [Wide(w.astype(np.complex128), xs[0].exponent)]
     return [*out, Wide(v.astype(np.complex128))][: len(node.outputs)]
 
 
-@law("tridiagonal_solve", "dl: u, d: u, du: u, b: v -> v/u", work=_cube)
-def tridiagonal_solve(node: Node, xs: list[Wide]) -> list[Wide]:
-    (low, diagonal, high), power = align(xs[:3])
+def _of_diagonals(low: Numbers, diagonal: Numbers, high: Numbers) -> np.ndarray:
     size = diagonal.shape[-1]
     matrix = np.zeros((*np.shape(diagonal), size), np.result_type(diagonal))
     i = np.arange(size)
     matrix[..., i, i] = diagonal
     matrix[..., i[1:], i[:-1]] = low[..., 1:]
     matrix[..., i[:-1], i[1:]] = high[..., :-1]
+    return matrix
+
+
+@law("tridiagonal_solve", "dl: u, d: u, du: u, b: v -> v/u", work=_cube)
+def tridiagonal_solve(node: Node, xs: list[Wide]) -> list[Wide]:
+    diagonals, power = align(xs[:3])
+    matrix = _of_diagonals(*diagonals)
     return [Wide(np.linalg.solve(matrix, np.asarray(xs[3].array)), xs[3].exponent - power)]
 
 
-# Of their results nothing is known but that the numbers themselves are needed.
-law("schur", "a: u -> (u, 1)")
-law("geqp3 hessenberg tridiagonal ormqr cholesky_update", "*x: - -> -")
+@spread_form("tridiagonal_solve")
+def _tridiagonal_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    fractions, powers = zip(*map(parts_of, xs[:3]), strict=True)
+    matrix = Wide(_of_diagonals(*fractions), _of_diagonals(*powers))
+    packed, _, order = _eliminated(matrix)
+    rows = np.asarray(order.array)[..., None]
+    fraction, power = (np.take_along_axis(a, rows, -2) for a in parts_of(xs[3]))
+    y = solve_triangle(_triangle(packed, True, True), Wide(fraction, power), lower=True, unit=True)
+    return [solve_triangle(_triangle(packed, False, False), y, lower=False, unit=False)]
+
+
+law("schur", "a: u -> (u, 1)", work=_cube, evaluate=homogeneous(1, 0), spread=_of_largest(1, 0))
+law("geqp3 hessenberg tridiagonal ormqr cholesky_update", "*x: - -> -", work=_cube, spread=True,
+    evaluate=in_double)  # fmt: skip
 
 
 # -- two factors in one array (`graph/_lu.py`) ----------------------------------------------------
@@ -292,6 +385,8 @@ def _replayed(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     bound=_lu_bound,
     replay=_replayed,
     work=_cube,
+    spread=True,
+    vanish=vanish.FACTORS,
 )
 def factors(node: Node, xs: list[Wide]) -> list[Wide]:
     """The two triangles; the packed array only where it is read."""

@@ -1,4 +1,4 @@
-"""Random bits of JAX's default generator, in NumPy.
+"""Random bits: those of JAX's default generator in NumPy, others by JAX itself.
 
 A program that draws its own numbers would otherwise be unknown from the first draw on, and running
 the generator with JAX compiles. The generator is a counter-based hash of few lines (Threefry-2x32,
@@ -6,8 +6,8 @@ the generator with JAX compiles. The generator is a counter-based hash of few li
 an ordinary array of them.
 
 References: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
-Sharp edge: other generators, and the older order of counters (`jax_threefry_partitionable` off),
-are not known: what depends on them is unknown.
+Sharp edge: JAX compiles other generators, and the older order of counters
+(`jax_threefry_partitionable` off), for 50 ms each.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import jax
 import numpy as np
 
 from ..graph._graph import Node
+from ..numbers._interval_record import INFINITY, Records, span
 from ..numbers._wide import Numbers, Wide
 from . import _rows as rows
+from ._by_jax import by_jax
 from ._forms import dtype_of, joins, shape_of
 from ._integers import PLAIN
-from ._law import law
+from ._law import Evaluate, law
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -55,9 +57,16 @@ def _joined(high: Numbers, low: Numbers) -> np.ndarray:
     return (np.asarray(high, np.uint64) << np.uint64(32)) | np.asarray(low, np.uint64)
 
 
-def _check(dtype: object) -> None:
-    if "fry" not in str(dtype) or not getattr(jax.config, "jax_threefry_partitionable", True):
-        raise NotImplementedError(f"random keys of type {dtype}")
+def _drawn(rule: Evaluate) -> Evaluate:
+    """A rule for keys of the default generator, in the present order of its counters."""
+
+    def run(node: Node, xs: list[Wide]) -> list[Wide]:
+        values = [*(use.value for use in node.uses), *node.outputs]
+        types = [str(v.aval.dtype) for v in values if str(v.aval.dtype).startswith("key<")]
+        known = getattr(jax.config, "jax_threefry_partitionable", True)
+        return (rule if known and {*types} <= {"key<fry>"} else by_jax)(node, xs)
+
+    return run
 
 
 def _counters(shape: tuple[int, ...]) -> Words:
@@ -77,8 +86,8 @@ def threefry2x32(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 @law("random_bits", PLAIN, work=_COST)
+@_drawn
 def random_bits(node: Node, xs: list[Wide]) -> list[Wide]:
-    _check(node.uses[0].value.aval.dtype)
     width = node.params["bit_width"]
     high, low = _hashed(np.asarray(xs[0].array), tuple(node.params["shape"]))
     bits = _joined(high, low) if width == 64 else high ^ low
@@ -86,40 +95,57 @@ def random_bits(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 @law("random_split", PLAIN, work=_COST)
+@_drawn
 def random_split(node: Node, xs: list[Wide]) -> list[Wide]:
-    _check(dtype_of(node))
     return [Wide(_joined(*_hashed(np.asarray(xs[0].array), tuple(node.params["shape"]))))]
 
 
 @law("random_fold_in", PLAIN, work=_COST)
+@_drawn
 def random_fold_in(node: Node, xs: list[Wide]) -> list[Wide]:
-    _check(dtype_of(node))
     keys, data = (np.asarray(x.array) for x in xs)
     data = data.astype(np.uint32)
     return [Wide(_joined(*threefry(_halves(keys), (np.zeros_like(data), data))))]
 
 
 @law("random_seed", PLAIN)
+@_drawn
 def random_seed(node: Node, xs: list[Wide]) -> list[Wide]:
-    _check(dtype_of(node))
     seeds = np.asarray(xs[0].array)
     return [Wide(seeds.view(f"u{seeds.dtype.itemsize}").astype(np.uint64))]
 
 
 @law("random_wrap", PLAIN)
+@_drawn
 def random_wrap(node: Node, xs: list[Wide]) -> list[Wide]:
-    _check(dtype_of(node))
     words = np.asarray(xs[0].array)
     return [Wide(_joined(words[..., 0], words[..., 1]))]
 
 
 @law("random_unwrap", PLAIN)
+@_drawn
 def random_unwrap(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.stack(_halves(np.asarray(xs[0].array)), -1))]
 
 
 law("random_clone", PLAIN, evaluate=lambda node, xs: list(xs))
-law("random_gamma rng_bit_generator", PLAIN)
+law("rng_bit_generator", PLAIN, work=_COST, evaluate=by_jax)
+
+
+def _gamma_bound(node: Node, records: Records) -> Records:
+    """At most twice the parameter and 2^7; a logarithm is at least that of `u**(1/a)`, u > 2^-64.
+
+    Six units of the normal distribution beside `a` give (1 + 2/√a)^3 · a, which is less.
+    """
+    a = records[1]
+    if a is None:
+        return [None]
+    if node.params["log_space"]:
+        return [span(-INFINITY, 7.0 + max(0.0, -a.low, math.log2(max(a.high, 1.0))))]
+    return [span(-INFINITY, max(a.high + 1.0, 7.0) + 1.0)]
+
+
+law("random_gamma", PLAIN, work=_COST, bound=_gamma_bound, evaluate=by_jax, spread=True)
 law("rng_uniform", "*x: U -> u", rows=rows.at_zero, bound=joins())
 
 

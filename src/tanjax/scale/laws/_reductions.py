@@ -25,7 +25,8 @@ from ..numbers._interval_record import Record, ends, interval, precision, span, 
 from ..numbers._range import CONTRACTIONS, SCATTERED, room_of_partial_sums
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, normalised, split
-from . import _rows as rows
+from . import _rows as rows, _vanish as vanish
+from ._arithmetic import largest_becomes_one
 from ._forms import by_order, dtype_of, is_float, moves
 from ._identities import IDENTITIES
 from ._law import Evaluate, Law, Numeric, applied, known, law, spread_form
@@ -47,7 +48,15 @@ def _count(node: Node) -> int:
     return math.prod(shape[i] for i in axes_of(node))
 
 
-@law("reduce_sum", "*x: u -> u", bound=known(lambda node, a: sum_of(a, _count(node))))
+def _total(node: Node, a: Record) -> Record:
+    """A sum of `exp(x - max(x))` along the axes of the maximum has an entry 1."""
+    total = sum_of(a, _count(node))
+    if a.has_minus or not largest_becomes_one(node.uses[0].value, axes_of(node)):
+        return total
+    return total._replace(plus_low=max(total.plus_low, 0.0), zero=False)
+
+
+@law("reduce_sum", "*x: u -> u", bound=known(_total), vanish=vanish.SUM)
 def reduce_sum(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     dtype = None if is_float(x) else dtype_of(node)
@@ -85,6 +94,7 @@ def _power_of_count(equation: JaxEquation) -> str:
     real_only=True,
     bound=known(_products),
     replay=IDENTITIES["reduce_prod"],
+    vanish=vanish.ANYTHING,
 )
 def reduce_prod(node: Node, xs: list[Wide]) -> list[Wide]:
     x, axes = xs[0], axes_of(node)
@@ -115,8 +125,10 @@ def _reduction(function: np.ufunc) -> Evaluate:
 
 
 _EXTREME = "*x: U -> u"
-law("reduce_max", _EXTREME, bound=moves, evaluate=_reduction(np.maximum), spread=by_order(1))
-law("reduce_min", _EXTREME, bound=moves, evaluate=_reduction(np.minimum), spread=by_order(-1))
+law("reduce_max", _EXTREME, bound=moves, evaluate=_reduction(np.maximum), spread=by_order(1),
+    vanish=vanish.MOVES)  # fmt: skip
+law("reduce_min", _EXTREME, bound=moves, evaluate=_reduction(np.minimum), spread=by_order(-1),
+    vanish=vanish.MOVES)  # fmt: skip
 
 # -- sums whose parts leave the range -------------------------------------------------------------
 
@@ -273,9 +285,11 @@ def _sums(node: Node, a: Record) -> Record:
     return union(a, sum_of(a, _length(node) or 1))
 
 
-law("cumsum", "*x: u -> u", bound=known(_sums), evaluate=_cumulative(np.add))
-law("cummax", _EXTREME, bound=moves, evaluate=_cumulative(np.maximum), spread=by_order(1))
-law("cummin", _EXTREME, bound=moves, evaluate=_cumulative(np.minimum), spread=by_order(-1))
+law("cumsum", "*x: u -> u", bound=known(_sums), evaluate=_cumulative(np.add), vanish=vanish.SUMS)
+law("cummax", _EXTREME, bound=moves, evaluate=_cumulative(np.maximum), spread=by_order(1),
+    vanish=vanish.MOVES)  # fmt: skip
+law("cummin", _EXTREME, bound=moves, evaluate=_cumulative(np.minimum), spread=by_order(-1),
+    vanish=vanish.MOVES)  # fmt: skip
 
 
 @spread_form("cumsum")
@@ -295,7 +309,8 @@ def _logarithms(node: Node, a: Record) -> Record:
     return interval(least, largest, min(-float(precision(node)), a.low))
 
 
-@law("cumlogsumexp", "*x: 1 -> 1", work=16, spread=True, bound=known(_logarithms))
+@law("cumlogsumexp", "*x: 1 -> 1", work=16, spread=True, bound=known(_logarithms),
+     vanish=vanish.GENTLE)  # fmt: skip
 def cumlogsumexp(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(in_float64(xs[0], tiny=True))
     return [Wide(_along(node, array, lambda a, axis: np.logaddexp.accumulate(a, axis)))]
@@ -315,6 +330,7 @@ def _running_products(node: Node, a: Record) -> Record:
     real_only=True,
     bound=known(_running_products),
     replay=IDENTITIES["cumprod"],
+    vanish=vanish.ANYTHING,
 )
 def cumprod(node: Node, xs: list[Wide]) -> list[Wide]:
     x, axis = xs[0], node.params["axis"]

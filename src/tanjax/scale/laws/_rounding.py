@@ -32,7 +32,7 @@ from ..numbers._interval_record import (
 from ..numbers._spread import choose
 from ..numbers._stored import clamp_to
 from ..numbers._wide import Numbers, Wide, as_float, is_number, scaled, wide
-from . import _rows as rows
+from . import _rows as rows, _vanish as vanish
 from ._forms import dtype_of, is_float, moves, shape_of
 from ._identities import IDENTITIES
 from ._law import Evaluate, Numeric, known, law
@@ -86,6 +86,7 @@ for _name, _function in {
         real_only=True,
         bound=known(_rounded),
         replay=IDENTITIES[_name],
+        vanish=vanish.STEPS,
     )
 
 
@@ -119,7 +120,8 @@ def stored_as(x: Wide, dtype: DType) -> np.ndarray:
     return exact.astype(dtype)
 
 
-@law("reduce_precision", "*x: U -> u", rows=rows.reduce_precision, spread=True, bound=moves)
+@law("reduce_precision", "*x: U -> u", rows=rows.reduce_precision, spread=True, bound=moves,
+     vanish=vanish.MOVES)  # fmt: skip
 def reduce_precision(node: Node, xs: list[Wide]) -> list[Wide]:
     """Asked for explicitly: mantissa and range are cut as the program says."""
     bits, exponent_bits = node.params["mantissa_bits"], node.params["exponent_bits"]
@@ -157,6 +159,7 @@ def _convert_bound(node: Node, a: Record) -> Record:
     rows=rows.convert,
     spread=True,
     bound=known(_convert_bound),
+    vanish=vanish.CONVERTED,
     replay=IDENTITIES["convert_element_type"],
 )
 def convert(node: Node, xs: list[Wide]) -> list[Wide]:

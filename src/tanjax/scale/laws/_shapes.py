@@ -23,6 +23,7 @@ from ..numbers._wide import Numbers, Wide, align
 from ._forms import by_moving, by_order, dtype_of, each, joins, moved, moves, shape_of
 from ._integers import PLAIN
 from ._law import known, law
+from ._vanish import MOVES
 
 _MOVED = "*x: U -> u"
 
@@ -30,7 +31,7 @@ Fill: TypeAlias = complex | np.generic | np.ndarray  # one number
 Edges: TypeAlias = tuple[int, int, int]  # entries before, after and between those of an axis
 
 
-@law("reshape squeeze", _MOVED, bound=moves, spread=by_moving)
+@law("reshape squeeze", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def reshape(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     if node.params.get("dimensions") is not None and node.primitive == "reshape":
@@ -38,17 +39,17 @@ def reshape(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(x, x.array.reshape(shape_of(node)))]
 
 
-@law("transpose", _MOVED, bound=moves, spread=by_moving)
+@law("transpose", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def transpose(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.transpose(xs[0].array, node.params["permutation"]))]
 
 
-@law("rev", _MOVED, bound=moves, spread=by_moving)
+@law("rev", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def reverse(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.flip(xs[0].array, node.params["dimensions"]))]
 
 
-@law("broadcast_in_dim", _MOVED, bound=moves, spread=by_moving)
+@law("broadcast_in_dim", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def broadcast_in_dim(node: Node, xs: list[Wide]) -> list[Wide]:
     x, shape = xs[0], shape_of(node)
     array = x.array
@@ -62,12 +63,12 @@ def broadcast_in_dim(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(x, np.broadcast_to(array.reshape(ones), shape))]
 
 
-@law("broadcast_to", _MOVED, bound=moves, spread=by_moving)
+@law("broadcast_to", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def broadcast_to(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.broadcast_to(xs[0].array, shape_of(node)))]
 
 
-@law("tile", _MOVED, bound=moves, spread=by_moving)
+@law("tile", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def tile(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.tile(xs[0].array, node.params["reps"]))]
 
@@ -102,13 +103,13 @@ def iota(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(like + line.reshape([-1 if i == axis else 1 for i in range(len(shape))]))]
 
 
-@law("concatenate", _MOVED, bound=joins(), spread=by_moving)
+@law("concatenate", _MOVED, bound=joins(), spread=by_moving, vanish=MOVES)
 def concatenate(node: Node, xs: list[Wide]) -> list[Wide]:
     arrays, power = align(xs)
     return [Wide(np.concatenate(arrays, node.params["dimension"]), power)]
 
 
-@law("stack", _MOVED, bound=joins(), spread=by_moving)
+@law("stack", _MOVED, bound=joins(), spread=by_moving, vanish=MOVES)
 def stack(node: Node, xs: list[Wide]) -> list[Wide]:
     arrays, power = align(xs)
     return [Wide(np.stack(arrays, node.params["axis"]), power)]
@@ -120,20 +121,20 @@ def parts(node: Node, records: Records) -> Records:
     return [records[0] if out.aval.dtype == same else None for out in node.outputs]
 
 
-@law("unstack", _MOVED, bound=parts, spread=by_moving)
+@law("unstack", _MOVED, bound=parts, spread=by_moving, vanish=MOVES)
 def unstack(node: Node, xs: list[Wide]) -> list[Wide]:
     rows = np.moveaxis(np.asarray(xs[0].array), node.params["axis"], 0)
     return [Wide(row, xs[0].exponent) for row in rows]
 
 
-@law("split", _MOVED, bound=parts, spread=by_moving)
+@law("split", _MOVED, bound=parts, spread=by_moving, vanish=MOVES)
 def split(node: Node, xs: list[Wide]) -> list[Wide]:
     ends = np.cumsum(node.params["sizes"])[:-1]
     parts = np.split(np.asarray(xs[0].array), ends, node.params["axis"])
     return [Wide(part, xs[0].exponent) for part in parts]
 
 
-@law("slice", _MOVED, bound=moves, spread=by_moving)
+@law("slice", _MOVED, bound=moves, spread=by_moving, vanish=MOVES)
 def slice_(node: Node, xs: list[Wide]) -> list[Wide]:
     p = node.params
     steps = p["strides"] or (1,) * len(p["start_indices"])
@@ -141,7 +142,7 @@ def slice_(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(xs[0].array[where], xs[0].exponent)]
 
 
-@law("pad", _MOVED, bound=joins(), spread=by_moving)
+@law("pad", _MOVED, bound=joins(), spread=by_moving, vanish=MOVES)
 def pad(node: Node, xs: list[Wide]) -> list[Wide]:
     (array, fill), power = align(xs)
     return [Wide(padded(array, fill, node.params["padding_config"]), power)]
@@ -169,7 +170,7 @@ def padded(array: Numbers, fill: Fill, config: Sequence[Edges]) -> np.ndarray:
 # -- order ----------------------------------------------------------------------------------------
 
 
-@law("sort", "*x: * -> [*]", work=16, bound=each, spread=by_order(1))
+@law("sort", "*x: * -> [*]", work=16, bound=each, spread=by_order(1), vanish=MOVES)
 def sort(node: Node, xs: list[Wide]) -> list[Wide]:
     """Sort by the first operands, NaN last; the others follow."""
     axis, keys = node.params["dimension"], node.params["num_keys"]
@@ -182,17 +183,19 @@ def _sort_key(a: np.ndarray) -> np.ndarray:
     return a + 0.0 if a.dtype.kind == "f" else a  # -0 and 0 are equal
 
 
-law("approx_top_k", "a: U -> (u, -)", bound=parts)
-
-
-@law("top_k", "a: U -> (u, -)", work=16, bound=parts, spread=by_order(1))
+@law("top_k approx_top_k", "a: U -> (u, -)", work=16, bound=parts, spread=by_order(1), vanish=MOVES)
 def top_k(node: Node, xs: list[Wide]) -> list[Wide]:
-    axis = node.params.get("axis", -1)
+    """The largest entries, or the smallest; some backends have others nearly as large."""
+    p = node.params
+    axis: int = p["reduction_dimension"] if "reduction_dimension" in p else p.get("axis", -1)
     a = np.asarray(xs[0].array)
-    # Descending and stable; NaN counts as largest.
-    order = np.flip(np.argsort(np.flip(a, axis), axis=axis, kind="stable"), axis)
-    order = a.shape[axis] - 1 - order
-    order = np.take(order, np.arange(node.params["k"]), axis)
+    if p.get("is_max_k", True):
+        # Descending and stable; NaN counts as largest.
+        order = np.flip(np.argsort(np.flip(a, axis), axis=axis, kind="stable"), axis)
+        order = a.shape[axis] - 1 - order
+    else:
+        order = np.argsort(a, axis=axis, kind="stable")
+    order = np.take(order, np.arange(node.outputs[0].aval.shape[axis]), axis)
     index = node.outputs[1].aval.dtype
     return [Wide(np.take_along_axis(a, order, axis), xs[0].exponent), Wide(order.astype(index))]
 
@@ -207,14 +210,20 @@ def _starts(xs: list[Wide], shape: tuple[int, ...], sizes: Sequence[int]) -> tup
     )
 
 
-@law("dynamic_slice", "a: U, *i: - -> u", bound=moves, spread=by_moving)
+@law("dynamic_slice", "a: U, *i: - -> u", bound=moves, spread=by_moving, vanish=MOVES)
 def dynamic_slice(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(xs[0].array)
     where = _starts(xs[1:], array.shape, node.params["slice_sizes"])
     return [Wide(array[where], xs[0].exponent)]
 
 
-@law("dynamic_update_slice", "a: U, b: U, *i: - -> u", bound=joins(0, 1), spread=by_moving)
+@law(
+    "dynamic_update_slice",
+    "a: U, b: U, *i: - -> u",
+    bound=joins(0, 1),
+    spread=by_moving,
+    vanish=MOVES,
+)
 def dynamic_update_slice(node: Node, xs: list[Wide]) -> list[Wide]:
     (array, update), power = align(xs[:2])
     array = np.array(array)

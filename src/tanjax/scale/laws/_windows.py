@@ -8,8 +8,8 @@ steps of the view.
     >>> windows(np.arange(4.0), (2,), (1,), ((0, 0),), (1,), (1,), 0.0).tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
 
-Sharp edge: `reduce` and `reduce_window` with a function of their own are only known where that
-function is one of add, mul, max, min, and, or, xor.
+Sharp edge: `reduce_window` with a function of the user's is run by JAX, in the range of its dtype.
+`reduce` with such a function is a program to the graph (`graph/_expansions.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tanjax._jaxpr_types import Params, Steps
+from tanjax._jaxpr_types import Params
 from tanjax._typing import DType
 
+from ..graph._expansions import REDUCERS, reducer_of
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, Records, multiply, sum_of, union
 from ..numbers._spread import add_at, parts_of, plus, product_over, ranks, sum_over
 from ..numbers._wide import Apart, Numbers, Wide, align, normalised
-from . import _rows as rows
+from . import _rows as rows, _vanish as vanish
+from ._by_jax import in_range, in_range_or_zero
 from ._contractions import contract, contract_spread
 from ._forms import by_order, dtype_of, is_float, moves
 from ._integers import PLAIN
@@ -107,12 +109,12 @@ def _sums(node: Node, a: Record) -> Record:
     return union(a, total)._replace(zero=True)  # padding shortens sums
 
 
-law("reduce_window_sum", "a: u -> u", work=_work, bound=known(_sums),
+law("reduce_window_sum", "a: u -> u", work=_work, bound=known(_sums), vanish=vanish.SUM,
     evaluate=_pool(np.add, lambda dtype: 0))  # fmt: skip
 law("reduce_window_max", "a: U -> u", work=_work, bound=moves, spread=by_order(1),
-    evaluate=_pool(np.maximum, _lowest))  # fmt: skip
+    vanish=vanish.MOVES, evaluate=_pool(np.maximum, _lowest))  # fmt: skip
 law("reduce_window_min", "a: U -> u", work=_work, bound=moves, spread=by_order(-1),
-    evaluate=_pool(np.minimum, _highest))  # fmt: skip
+    vanish=vanish.MOVES, evaluate=_pool(np.minimum, _highest))  # fmt: skip
 
 
 @spread_form("reduce_window_sum")
@@ -122,24 +124,21 @@ def _sum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 # The NumPy function of a primitive, and its neutral element, with which a window is padded.
-_FUNCTIONS: dict[str, tuple[np.ufunc, Neutral]] = {
-    "add": (np.add, lambda dtype: 0),
-    "mul": (np.multiply, lambda dtype: 1),
-    "max": (np.maximum, _lowest),
-    "min": (np.minimum, _highest),
-    "and": (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
-    "or": (np.bitwise_or, lambda dtype: 0),
-    "xor": (np.bitwise_xor, lambda dtype: 0),
-}
+_PAIRS: tuple[tuple[np.ufunc, Neutral], ...] = (
+    (np.add, lambda dtype: 0),
+    (np.multiply, lambda dtype: 1),
+    (np.maximum, _lowest),
+    (np.minimum, _highest),
+    (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
+    (np.bitwise_or, lambda dtype: 0),
+    (np.bitwise_xor, lambda dtype: 0),
+)
+_FUNCTIONS = dict(zip(REDUCERS, _PAIRS, strict=True))
 
 
 def function_of(node: Node) -> tuple[np.ufunc, Neutral]:
-    """The NumPy function that a jaxpr of one equation is, and its neutral element."""
-    jaxpr: Steps = node.params["jaxpr"]
-    names = [e.primitive.name for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
-    if len(names) != 1 or names[0] not in _FUNCTIONS:
-        raise NotImplementedError(f"{node.primitive} with a function of its own ({names})")
-    return _FUNCTIONS[names[0]]
+    """The NumPy function of a reduction, and its neutral element."""
+    return _FUNCTIONS[reducer_of(node.params["jaxpr"])]
 
 
 def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:
@@ -149,13 +148,11 @@ def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:
     return align(xs)
 
 
-law("select_and_scatter", PLAIN)  # by functions of its own
+law("select_and_scatter", PLAIN, work=_work, evaluate=in_range_or_zero, spread=True)
 
 
 @law("reduce", "", rows=rows.reduction)
 def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
-    if len(xs) != 2:
-        raise NotImplementedError("reduce of several operands")
     function, _ = function_of(node)
     (array, start), power = _in_common(function, xs)
     out = function.reduce(array, tuple(node.params["dimensions"]))
@@ -166,8 +163,8 @@ def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @law("reduce_window", "", rows=rows.reduction, work=_work)
 def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
-    if len(xs) != 2:
-        raise NotImplementedError("reduce_window of several operands")
+    if reducer_of(node.params["jaxpr"]) not in REDUCERS:
+        return in_range(node, xs)
     function, neutral = function_of(node)
     (array, start), power = _in_common(function, xs)
     view = windows_of(node, np.asarray(array), neutral(array.dtype))
@@ -177,6 +174,8 @@ def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @spread_form("reduce reduce_window")
 def _reduce_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    if reducer_of(node.params["jaxpr"]) not in REDUCERS:
+        return in_range(node, xs)
     function, neutral = function_of(node)
     x, start = xs
     if function in (np.maximum, np.minimum):
@@ -281,7 +280,8 @@ def _conv_bound(node: Node, a: Record, b: Record) -> Record:
     return union(term, sum_of(term, max(count, 1)))._replace(zero=True)  # padding
 
 
-@law("conv_general_dilated", "a: u, b: v -> u*v", work=_conv_work, bound=known(_conv_bound))
+@law("conv_general_dilated", "a: u, b: v -> u*v", work=_conv_work, bound=known(_conv_bound),
+     vanish=vanish.PRODUCTS)  # fmt: skip
 def convolution(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     out = convolved(node, (x.array, None), (y.array, None))

@@ -27,6 +27,7 @@ import jax
 import numpy as np
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
+from ..laws._by_jax import WITHOUT_LAW
 from ..laws._law import LAWS, Law, applied, work_of
 from ..laws._reductions import parts_leave, parts_overflow, parts_vanish
 from ..numbers._measure import measure
@@ -35,6 +36,7 @@ from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, normalised, wide
 from ._evaluation import (
     ENDLESS,
+    NO_RULE,
     OVER_BUDGET,
     PARTS,
     UNDEFINED,
@@ -48,6 +50,7 @@ from ._nested import runner_of
 
 __all__ = [
     "ENDLESS",
+    "NO_RULE",
     "OVER_BUDGET",
     "PARTS",
     "UNDEFINED",
@@ -172,6 +175,7 @@ class Run:
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
         }[mode]  # fmt: skip
         self.by_use = exponents is not None
+        self.around: list[Node] = []  # nodes whose graphs are being run
         self.apart: dict[int, Wide] = {}  # by value, what others of its readers may have
 
     # -- values -----------------------------------------------------------------------------------
@@ -296,8 +300,8 @@ class Run:
         """Run the nodes of a graph whose inputs are in `env`."""
         env = self.env
         for node in graph.nodes:
-            law = LAWS.get(node.primitive)
-            if law is None or law.evaluate is None:
+            law = LAWS.get(node.primitive, WITHOUT_LAW)
+            if law.evaluate is None:
                 self.nested(node)
                 continue
             uses = node.uses
@@ -316,7 +320,8 @@ class Run:
                 known = self.known(node, xs)
                 results = known or applied(node, law, xs)  # type: ignore[arg-type]
             except Exception as error:  # an estimate must not stop the user's program
-                self.skip(node, f"{type(error).__name__}: {error}")
+                told = f"{type(error).__name__}: {error}"
+                self.skip(node, NO_RULE if law is WITHOUT_LAW else told)
                 continue
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
@@ -371,7 +376,9 @@ class Run:
 
     def skip(self, node: Node, reason: str) -> None:
         if node.outputs:  # printing and the like leave nothing unknown
-            self.skipped.setdefault(id(node), Skipped(node, reason))
+            if id(node) not in self.skipped:
+                sources = [n.source for n in (node, *reversed(self.around))]
+                self.skipped[id(node)] = Skipped(node, reason, next(filter(None, sources), ""))
             self.forget(node)
 
     def forget(self, node: Node) -> None:
@@ -382,9 +389,11 @@ class Run:
         """Run a node that has jaxprs of its own, or give it up."""
         runner = runner_of(node.primitive)
         if runner is None:
-            self.skip(node, "no rule")
+            self.skip(node, NO_RULE)
             return
+        self.around.append(node)
         results = runner(self, node, [self.read(use) for use in node.uses])
+        self.around.pop()
         for value, result in zip(node.outputs, results, strict=True):
             if result is None:
                 self.env[value.index] = None

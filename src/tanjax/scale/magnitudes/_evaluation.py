@@ -12,6 +12,7 @@ from ..numbers._wide import Wide
 
 OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
 ENDLESS = "endless"  # a loop that ends in a wide range, and not in that of its dtypes
+NO_RULE = "no rule"  # to run a primitive
 
 # What an input is given as: an array, a number, a `Wide`, or None if nobody knows it.
 Given: TypeAlias = AnyArray
@@ -29,10 +30,11 @@ class Event(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A node that was not run, and why."""
+    """A node that was not run, why, and the user's line, or that of the call around it."""
 
     node: Node
     reason: str
+    source: str
 
 
 class Evaluation(NamedTuple):

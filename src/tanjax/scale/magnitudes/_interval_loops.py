@@ -105,7 +105,7 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
     Within another loop there is one round only, so that nesting does not multiply the rounds.
     """
     if is_worst_case():
-        return _all_iterations(step, start, trips)
+        return _all_iterations(bounds, step, start, trips)
     held: dict[int, Record | None] = {}
 
     def with_held(carry: Records) -> Records:
@@ -131,23 +131,28 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
     return wide
 
 
-# So many iterations are followed one by one where a bound must hold.
-_FOLLOWED = 32
-_TRIES = 3  # of longer loops: their carry may have its whole range after some
+# So many iterations are followed one by one where a bound must hold: each costs 10 us per equation
+# of the body. Of others, and of those inside of a loop, a few, after which a carry may hold still.
+_FOLLOWED, _TRIES = 32, 3
 
 
-def _all_iterations(step: Step, start: Records, trips: float) -> Records:
-    """The carry over all iterations, without continuing anything; unknown where that ends."""
-    is_short = 0 < trips <= _FOLLOWED
-    whole, carry = list(start), list(start)
+def _all_iterations(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+    """The carry over all iterations, without continuing anything; unknown where that grows."""
+    bounds.depth += 1
+    whole = list(start)
+    is_short = 0 < trips <= (_FOLLOWED if bounds.depth == 1 else _TRIES)
     for _ in range(int(trips) if is_short else _TRIES):
-        if all(map(_covers, whole, step(whole))):
-            return whole
-        carry = step(carry)
-        whole = [_union(*pair) for pair in zip(whole, carry, strict=True)]
-    if not is_short:
-        whole = [None] * len(start)
-    step(whole)
+        found = step(whole)
+        if all(map(_covers, whole, found)):
+            break
+        whole = [_union(*pair) for pair in zip(whole, found, strict=True)]
+    else:
+        found = step(whole)
+        while not is_short and not all(map(_covers, whole, found)):
+            pairs = zip(whole, found, strict=True)
+            whole = [a if _covers(a, b) else None for a, b in pairs]
+            found = step(whole)
+    bounds.depth -= 1
     return whole
 
 

@@ -94,11 +94,6 @@ def ends_soon(graph: ScaleGraph) -> bool:
     return _equations(graph) <= _SOON
 
 
-def always_ends(graph: ScaleGraph) -> bool:
-    """Whether no number decides how often a loop of a program runs."""
-    return math.isfinite(_equations(graph))
-
-
 def _equations(graph: ScaleGraph) -> float:
     """How many equations are run at most; infinitely many where nobody knows."""
     total = 0.0

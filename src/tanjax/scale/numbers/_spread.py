@@ -26,7 +26,7 @@ from tanjax._typing import Axis
 from ._wide import Apart, Exponent, Numbers, Wide, align, is_number, normalised, scaled, split
 
 # The exponent of what has none (zeros, infinities), where the largest of several is looked for.
-_NONE = -(2**60)
+NONE = -(2**60)
 _LONGEST = 4000  # multiples of 2^1000 that a remainder is taken through
 
 Parts: TypeAlias = tuple[Numbers, np.ndarray]  # fractions, and an exponent of each
@@ -46,20 +46,31 @@ def parts_of(x: Wide) -> Parts:
 
 def _largest(powers: np.ndarray, counts: np.ndarray, axes: Axis = None) -> np.ndarray:
     """The largest exponents of what counts along some axes, which are kept; 0 if there is none."""
-    top = np.where(counts, powers, _NONE)
+    top = np.where(counts, powers, NONE)
     if axes is not None:
-        top = np.max(top, axes, keepdims=True, initial=_NONE)
-    return np.where(top == _NONE, 0, top)
+        top = np.max(top, axes, keepdims=True, initial=NONE)
+    return np.where(top == NONE, 0, top)
 
 
 def common(xs: list[Wide]) -> tuple[list[Numbers], np.ndarray]:
     """The arrays of several Wides at one exponent per entry, that of the largest of them."""
     pairs = [parts_of(x) for x in xs]
-    top: int | np.ndarray = _NONE
+    top: int | np.ndarray = NONE
     for fraction, powers in pairs:
-        top = np.maximum(top, np.where(is_number(fraction), powers, _NONE))
-    top = np.where(top == _NONE, 0, top)
+        top = np.maximum(top, np.where(is_number(fraction), powers, NONE))
+    top = np.where(top == NONE, 0, top)
     return [scaled(fraction, powers - top) for fraction, powers in pairs], top
+
+
+def at_largest(x: Wide, axes: tuple[int, ...]) -> tuple[Numbers, np.ndarray]:
+    """The numbers at the exponents of the largest along some axes, which are kept.
+
+    What is less than 2^-1000 of it may vanish: where all of them are added up, or a factorisation
+    makes rounding errors as large, nobody misses it.
+    """
+    fraction, powers = parts_of(x)
+    top = _largest(powers, is_number(fraction), axes)
+    return scaled(fraction, powers - top), top
 
 
 def plus(x: Wide, y: Wide) -> Wide:
@@ -137,9 +148,9 @@ def running_sum(fraction: Numbers, powers: np.ndarray, axis: int) -> Wide:
 def add_at(x: Wide, index: tuple[np.ndarray, ...], updates: Wide, sign: int = 1) -> Wide:
     """Numbers to some of whose entries others are added, also several to the same one."""
     (fraction, powers), (more, its) = parts_of(x), parts_of(updates)
-    top = np.where(is_number(fraction), powers, _NONE)
-    np.maximum.at(top, index, np.where(is_number(more), its, _NONE))
-    top = np.where(top == _NONE, 0, top)
+    top = np.where(is_number(fraction), powers, NONE)
+    np.maximum.at(top, index, np.where(is_number(more), its, NONE))
+    top = np.where(top == NONE, 0, top)
     out = np.array(scaled(fraction, powers - top))
     (np.add if sign > 0 else np.subtract).at(out, index, scaled(more, its - top[index]))
     return Wide(out, top)

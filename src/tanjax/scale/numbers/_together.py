@@ -2,8 +2,7 @@
 
 NumPy takes 3 us for each array, and would have to fetch those of an accelerator. XLA compares all
 of them in one run. It reduces integers slowly, 0.9 ns each, and joins slices of them ten times as
-fast; so arrays are cut in slices that are compared side by side, and joined by their bits. Where
-that is done often, it rides inside the program that is run: to start a second one takes as long.
+fast; so arrays are cut in slices that are compared side by side, and joined by their bits.
 
     together = Together([Window(-3.0, 3.0)] * 2)
     together.inside([jnp.ones(5), jnp.full(3, 100.0)])  # False
@@ -15,15 +14,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
-from tanjax._typing import DType, Function, Shape
+from tanjax._typing import DType, Shape
 
 from ._extremes import UNSIGNED, Window, ends_of, is_on_host
 from ._measure import inside
@@ -35,8 +33,6 @@ _WORTH = 1 << 18  # numbers from which on a compiled look is faster than NumPy
 
 Ends: TypeAlias = dict[str, jax.Array]  # of windows, by the width of what is compared
 Flags: TypeAlias = list[jax.Array]  # any of them says that a number is out of its window
-# By a program and where its arrays are: that program with its look.
-Riding: TypeAlias = dict[tuple[Function, tuple[int, ...]], Function]
 
 
 class Together:
@@ -45,14 +41,11 @@ class Together:
     A hundred arrays of three numbers take 40 us instead of 300, 4e6 numbers 0.9 ms instead of 3;
     the program takes some 50 ms to compile, so the first `EAGER` calls do without, fewer for large
     arrays, one where NumPy would have to fetch them. Windows are its arguments, so that others
-    need no other program. `begin` starts it, so that other work can be queued behind it before
-    `inside` waits for what it found. After `APART` calls more it rides inside the program that
-    reads the arrays anyway (`riding`), which is compiled once more for that.
+    need no other program.
     """
 
     __slots__ = ("_calls", "_cuts", "_eager", "_ends", "_reduces", "_windows")
     EAGER = 100
-    APART = 50
 
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows, self._calls = tuple(windows), 0
@@ -73,7 +66,7 @@ class Together:
             or not all(map(is_on_host, arrays))
         )
 
-    def begin(self, arrays: Sequence[jax.Array]) -> Flags | None:
+    def _begin(self, arrays: Sequence[jax.Array]) -> Flags | None:
         """Start the compiled look; None while that is not worth it, or where it cannot be."""
         self._calls += 1
         if self._eager is None:
@@ -93,24 +86,9 @@ class Together:
             self._calls = 0
             return None
 
-    def riding(self, program: Function, places: Sequence[int], known: Riding) -> Function | None:
-        """`program`, returning what `begin` gives beside its results; None before that pays.
-
-        **Arguments:** `places`: of the arrays, among the leaves of the arguments; `known`: programs
-        that ride already, to which other windows are other arguments.
-        """
-        if self._ends is None or not self._cuts or self._calls < (self._eager or 0) + self.APART:
-            return None
-        key = program, tuple(places)
-        if key not in known:
-            look = functools.partial(_flags, self._cuts, self._reduces)
-            known[key] = _ridden(program, look, places)
-        return functools.partial(known[key], self._ends)
-
-    def inside(self, arrays: Sequence[jax.Array], begun: Flags | None = None) -> bool:
-        """Whether each of the arrays lies in its window. `begun`: what `begin` gave for them."""
-        if begun is None:
-            begun = self.begin(arrays)
+    def inside(self, arrays: Sequence[jax.Array]) -> bool:
+        """Whether each of the arrays lies in its window."""
+        begun = self._begin(arrays)
         if begun is not None:
             try:
                 if any([np.asarray(flags).any() for flags in begun]):
@@ -124,17 +102,6 @@ class Together:
         """Whether the largest number is large enough, where that is asked for: one more look."""
         pairs = zip(arrays, self._windows, strict=True)
         return all([inside(x, w) for x, w in pairs if w.peak > -math.inf])
-
-
-def _ridden(program: Function, look: Callable[..., Flags], places: Sequence[int]) -> Function:
-    def ridden(ends: Ends, /, *args: PyTree, **kwargs: PyTree) -> tuple[Flags, PyTree]:
-        leaves = jax.tree.leaves((args, kwargs))
-        flags = look(ends, *[leaves[i] for i in places])
-        # Or XLA joins loops of both, and the results are other bits.
-        args, kwargs = jax.lax.optimization_barrier((args, kwargs))
-        return flags, program(*args, **kwargs)
-
-    return jax.jit(ridden)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

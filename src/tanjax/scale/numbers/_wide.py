@@ -18,7 +18,8 @@ and no product of three of them is lost. What is done with such arrays is in `_s
 
 Sharp edges: a complex number has one exponent, so that a part more than 2^1000 below the other may
 vanish; integers and booleans keep their own type and have exponent 0; a random key is one 64-bit
-integer. The array of a `Wide` may be a NumPy scalar or a read-only view: never write to it.
+integer, or as many bytes as its generator has. The array of a `Wide` may be a NumPy scalar or a
+read-only view: never write to it.
 """
 
 from __future__ import annotations
@@ -83,9 +84,11 @@ def wide(x: Wide | ArrayLike) -> Wide:
     if isinstance(x, Wide):
         return normalised(x)
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        words = np.asarray(jax.random.key_data(x)).astype(np.uint64)
-        if words.shape[-1] != 2:  # not Threefry: nothing but its shape is used
-            words = np.zeros((*x.shape, 2), np.uint64)
+        words = np.asarray(jax.random.key_data(x))
+        if words.shape[-1] != 2:  # not Threefry
+            words = np.ascontiguousarray(words)
+            return Wide(words.reshape(-1).view(f"V{4 * words.shape[-1]}").reshape(x.shape))
+        words = words.astype(np.uint64)
         return Wide((words[..., 0] << np.uint64(32)) | words[..., 1])
     array = np.asarray(x)
     kind = array.dtype.kind
@@ -104,7 +107,7 @@ def extent(array: Numbers | np.float64) -> tuple[float, float]:
         one = abs(float(array))
         return (one, one) if 0 < one < INF else (INF, 0.0)
     size = array.size
-    if size == 1:
+    if size == 1 and array.dtype.kind != "V":
         one = abs(array.item())
         return (one, one) if 0 < one < INF else (INF, 0.0)
     if size == 0 or array.dtype.kind not in "iufc":

@@ -8,6 +8,9 @@ converted here and now.
     graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
     replay(graph, Exponents.none(graph))([np.float32(2.0)])  # [Array(3., dtype=float32)]
 
+A watched program hands each number to a `Watcher`, which raises a flag inside the program: loops
+carry it, branches return it.
+
 Sharp edge: equal numbers share a barrier, so a constant may be hidden from XLA where one of its
 readers would not need that.
 """
@@ -15,7 +18,7 @@ readers would not need that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -41,12 +44,35 @@ Columns: TypeAlias = tuple[Array, ...]  # the carry of a loop, or its rows
 Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval, what is stored
 
 
-@runtime_checkable
 class Watcher(Protocol):
-    """Who is told of every conversion and equation (`_flags.py`)."""
+    """Who is told of every number of a graph, and raises a flag (`scale/windows/_flag.py`)."""
 
-    def converted(self, before: jax.Array, after: jax.Array) -> None: ...
-    def computed(self, node: Node, operands: Arrays, results: Arrays) -> None: ...
+    def entered(self, value: Value, x: Array) -> None:
+        """An argument of a nested graph."""
+
+    def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
+        """A value is read at another exponent."""
+
+    def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
+        """An equation was run."""
+
+    def asks(self, node: Node) -> bool:
+        """Whether anything is asked of the results of a node."""
+
+    def enters(self, node: Node) -> bool:
+        """Whether anything is asked inside of the nested graphs of a node."""
+
+    def fresh(self) -> Watcher:
+        """A watcher of a nested graph."""
+
+    def note(self, bad: jax.Array) -> None:
+        """Raise the flag where this is true."""
+
+    def raised(self) -> jax.Array:
+        """The flag, a truth value."""
+
+
+Flags: TypeAlias = tuple[jax.Array, ...]  # the flag of a nested graph; none where it is not watched
 
 
 def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Array]], Arrays]:
@@ -90,7 +116,7 @@ class _Environment:
         if key not in self.arrays:
             self.arrays[key] = convert(self.arrays[value.index, has], has - wanted)
             if self.watch:
-                self.watch.converted(self.arrays[value.index, has], self.arrays[key])
+                self.watch.converted(value, self.arrays[value.index, has], self.arrays[key])
         return self.arrays[key]
 
     def as_it_is(self, use: Use) -> Array:
@@ -169,7 +195,7 @@ def folded(value: Value, exponent: int) -> Array:
 def run_watched(
     graph: ScaleGraph, arguments: Sequence[Array], e: Exponents, watch: Watcher
 ) -> Arrays:
-    """The same, here and now: `watch` is told of every conversion and equation (`_flags.py`)."""
+    """The same, here and now: `watch` is told of every number."""
     return _run(graph, arguments, e, watch)
 
 
@@ -184,7 +210,7 @@ def _run(
     untouched = [is_untouched(node, e) for node in graph.nodes]
     plain = plain_parts(graph, untouched)
     bound = [
-        as_it_was and (is_plain or not _joins(node)) and not (watch and node.graphs)
+        as_it_was and (is_plain or not _joins(node)) and not (watch and watch.enters(node))
         for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True)
     ]
     env.hide(
@@ -218,7 +244,12 @@ def _joins(node: Node) -> bool:
 
 def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) -> Arrays:
     if node.primitive in NESTED:
-        return NESTED[node.primitive](node, operands, e)
+        is_watched = watch is not None and watch.enters(node)
+        flags: Flags = (jnp.array(False),) if is_watched else ()
+        flags, results = NESTED[node.primitive](node, operands, _Inside(e, watch, flags))
+        for flag in flags:
+            watch.note(flag)  # type: ignore[union-attr]
+        return results
     if node.graphs:
         inner = [operands[use.position] for use in callee_uses(node)]
         return _run(node.graphs[0], inner, e, watch)
@@ -249,48 +280,96 @@ def _tail(x: jax.Array) -> jax.Array:
 # -- nested graphs ------------------------------------------------------------------------------
 
 
-def _remat(node: Node, operands: Arrays, e: Exponents) -> Arrays:
+class _Inside(NamedTuple):
+    """How nested graphs are run: with their flags beside their results, if they are watched."""
+
+    e: Exponents
+    watch: Watcher | None
+    flags: Flags  # none is raised
+
+    def run(
+        self, graph: ScaleGraph, arguments: Sequence[Array], before: Flags
+    ) -> tuple[Array, ...]:
+        """The flags of a graph or `before`, and its results, in one tuple."""
+        if not self.flags:
+            return tuple(_run(graph, arguments, self.e))
+        watch = self.watch.fresh()  # type: ignore[union-attr]
+        for value, x in zip(graph.inputs, arguments, strict=True):
+            watch.entered(value, x)
+        results = _run(graph, arguments, self.e, watch)
+        return (before[0] | watch.raised(), *results)
+
+    def cut(self, results: Sequence[Array]) -> tuple[Flags, Arrays]:
+        """Flags and results apart."""
+        count = len(self.flags)
+        return tuple(results[:count]), list(results[count:])
+
+
+# A node with nested graphs is run: the flags of these, and the results.
+Nested: TypeAlias = tuple[Flags, Arrays]
+
+
+def _remat(node: Node, operands: Arrays, inside: _Inside) -> Nested:
     """Recomputed as before; what may be saved was decided when the gradient was traced."""
-    body = lambda *args: _run(node.graphs[0], args, e)
+    body = lambda *args: inside.run(node.graphs[0], args, inside.flags)
     barrier = node.params.get("prevent_cse", True)
     again = jax.checkpoint(body, prevent_cse=barrier, policy=node.params.get("policy"))
-    return again(*operands)  # type: ignore[no-any-return]
+    return inside.cut(again(*operands))
 
 
-def _scan(node: Node, operands: Arrays, e: Exponents) -> Arrays:
+def _scan(node: Node, operands: Arrays, inside: _Inside) -> Nested:
     params, loop = node.params, _compat.Loop.of(node.params)
     _, fixed, start, rows = loop.cut(operands)
+    carries = len(inside.flags) + loop.carries
 
     def step(carry: Columns, xs: Columns) -> tuple[Columns, Columns]:
-        out = _run(node.graphs[0], [*fixed, *carry, *xs], e)
-        return tuple(out[: loop.carries]), tuple(out[loop.carries :])
+        flags, before = inside.cut(carry)
+        out = inside.run(node.graphs[0], [*fixed, *before, *xs], flags)
+        return out[:carries], out[carries:]
 
     carry, ys = lax.scan(
         step,
-        tuple(start),
+        (*inside.flags, *start),
         tuple(rows),
         length=params["length"],
         reverse=params["reverse"],
         unroll=params["unroll"],
     )
-    return [*carry, *ys]
+    return inside.cut([*carry, *ys])
 
 
-def _while(node: Node, operands: Arrays, e: Exponents) -> Arrays:
-    """Under `jax.vmap` the test may have a result per row; rows that are done keep their state."""
+def _while(node: Node, operands: Arrays, inside: _Inside) -> Nested:
+    """Under `jax.vmap` the test may have a result per row; rows that are done keep their state.
+
+    A watched test is run once more with each step, and on the last state.
+    """
     test, body = node.graphs
     of_test, of_body, start, _ = _compat.Loop.of(node.params).cut(operands)
-    going = lambda state: _run(test, [*of_test, *state], e)[0]
-    step = lambda state: tuple(_run(body, [*of_body, *state], e))
-    if not test.outputs[0].value.aval.shape:
-        return list(lax.while_loop(going, step, tuple(start)))
+    of_rows = bool(test.outputs[0].value.aval.shape)
+    tests = bool(inside.flags) and _is_watched(test, inside.watch)
 
-    def step_of_rows(state: Columns) -> Columns:
-        rows, pairs = going(state), zip(step(state), state, strict=True)
-        return tuple(_select_rows(rows, new, old) for new, old in pairs)
+    def going(state: Columns) -> Array:
+        return _run(test, [*of_test, *inside.cut(state)[1]], inside.e)[0]
 
-    out = lax.while_loop(lambda state: jnp.any(going(state)), step_of_rows, tuple(start))
-    return list(out)
+    def tested(state: Columns) -> Flags:
+        flags, carry = inside.cut(state)
+        return inside.run(test, [*of_test, *carry], flags)[:1] if tests else flags
+
+    def step(state: Columns) -> Columns:
+        _, carry = inside.cut(state)
+        out = inside.run(body, [*of_body, *carry], tested(state))
+        if not of_rows:
+            return out
+        (flags, after), rows = inside.cut(out), going(state)
+        return (*flags, *(_select_rows(rows, *pair) for pair in zip(after, carry, strict=True)))
+
+    goes_on = (lambda state: jnp.any(going(state))) if of_rows else going
+    out = lax.while_loop(goes_on, step, (*inside.flags, *start))
+    return tested(out), inside.cut(out)[1]
+
+
+def _is_watched(graph: ScaleGraph, watch: Watcher | None) -> bool:
+    return watch is not None and any(map(watch.asks, graph.walk()))
 
 
 def _select_rows(rows: Array, new: Array, old: Array) -> Array:
@@ -299,23 +378,31 @@ def _select_rows(rows: Array, new: Array, old: Array) -> Array:
     return lax.select(mask, new, old)
 
 
-def _cond(node: Node, operands: Arrays, e: Exponents) -> Arrays:
-    branches = [lambda *args, b=branch: _run(b, args, e) for branch in node.graphs]
+def _cond(node: Node, operands: Arrays, inside: _Inside) -> Nested:
+    branches = [lambda *args, b=branch: inside.run(b, args, inside.flags) for branch in node.graphs]
     index, *others = operands
-    return list(lax.switch(index.astype(np.int32), branches, *others))
+    return inside.cut(lax.switch(index.astype(np.int32), branches, *others))
 
 
-def _shard_map(node: Node, operands: Arrays, e: Exponents) -> Arrays:
-    params = node.params
+def _shard_map(node: Node, operands: Arrays, inside: _Inside) -> Nested:
+    """Each device has a flag of its own: they leave as a row."""
+    params, count = node.params, len(inside.flags)
+    axes = tuple(params["newly_manual_axes"])
+
+    def on_device(*args: Array) -> Columns:
+        flags, out = inside.cut(inside.run(node.graphs[0], args, inside.flags))
+        return (*(lax.reshape(flag, (1,)) for flag in flags), *out)
+
     mapped = jax.shard_map(
-        lambda *args: tuple(_run(node.graphs[0], args, e)),
+        on_device,
         mesh=params["mesh"],
         in_specs=tuple(params["in_specs"]),
-        out_specs=tuple(params["out_specs"]),
+        out_specs=(*[jax.sharding.PartitionSpec(axes)] * count, *params["out_specs"]),
         axis_names=frozenset(params["newly_manual_axes"]),
         check_vma=params["check_vma"],
     )
-    return list(mapped(*operands))
+    flags, out = inside.cut(mapped(*operands))
+    return tuple(map(jnp.any, flags)), out
 
 
 NESTED = {

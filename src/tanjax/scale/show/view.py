@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tanjax._typing import AnyArray
 
-from .._plan import TIME_LIMIT, Plan, plan
+from .._plan import Plan, plan
 from ..assign._problem import recorded
 from ..graph._graph import Jaxpr, ScaleGraph, build
 from ..numbers._hosts import Argument
@@ -43,11 +43,10 @@ class GraphView:
         self._traced = traced
         self._plan: Plan | None = None
 
-    def assign(self, *, time_limit: float = TIME_LIMIT, thorough: bool = False) -> NamedExponents:
+    def assign(self, *, thorough: bool = False) -> NamedExponents:
         """Estimate magnitudes and solve for exponents, also if that was done before.
 
-        **Arguments:** `time_limit`: seconds for the integer program, after which exponents are
-        propagated instead; `thorough`: run on numbers what would be bounded only.
+        **Arguments:** `thorough`: run on numbers what would be bounded only.
         **Returns:** integers by name, with objective, bound and gap.
         """
         t = self._traced
@@ -59,7 +58,6 @@ class GraphView:
                 graph=build(t.closed, t.restored),
                 notes=t.notes,
                 thorough=thorough,
-                time_limit=time_limit,
             )
         from ._rows import names_of
 

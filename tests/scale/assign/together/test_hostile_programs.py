@@ -1,7 +1,5 @@
 """Programs that wander out of range at random: assigned at once, in time that grows linearly."""
 
-import ctypes
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,12 +7,10 @@ import pytest
 import tanjax as tj
 from assignment_problems import Program, assert_valid
 from hostile_programs import hostile, problem_of
-from tanjax.scale.assign import _assign, _conflicts, _moves
+from tanjax.scale.assign import _conflicts, _moves
 from tanjax.scale.assign._assign import assign, evaluate
 from tanjax.scale.assign._cells import loosen
-from tanjax.scale.assign._integer_program import least_violation
 from tanjax.scale.assign._presolve import System
-from tanjax.scale.assign._quiet import _stream, quiet
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -25,17 +21,17 @@ def test_random_programs_are_proven_good_to_a_percent(count, seed):
     assert_valid(problem, found)
     assert found.gap <= 0.01
     assert found.gap == (found.objective - found.bound) / found.objective
-    assert found.method in ("search", "rounding", "presolve")
+    assert found.method in ("search", "presolve")
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_sums_of_like_numbers_are_out_of_range_only_where_they_have_to_be(seed):
     """What is left are conversions; nearly every second of 600 equations had one before."""
     problem = problem_of(*hostile(600, seed, near=20))
-    found = assign(problem, time_limit=0.2)
+    found = assign(problem)
     assert_valid(problem, found)
     system = System(problem)
-    assert found.objective // problem.weight() == loosen(system)[0]
+    assert found.objective // problem.weight() == loosen(system)
     assert found.conversions <= 150
     assert found.excess >= found.gap
 
@@ -60,7 +56,7 @@ def test_the_work_grows_with_the_program_and_no_faster(monkeypatch):
         problem = problem_of(*hostile(count))
         system = System(problem)
         loosen(system)
-        _moves.descend(system, until=np.inf)
+        _moves.descend(system)
         assert counts["improve"] <= 4 * count
 
 
@@ -71,7 +67,7 @@ def test_each_step_of_the_search_keeps_rows_and_pins_and_costs_no_more(monkeypat
     costs = []
     for passes in range(4):
         monkeypatch.setattr(_moves, "PASSES", passes)
-        found = _moves.descend(system, until=np.inf)
+        found = _moves.descend(system)
         assert not any(sum(c * found[x] for c, x in row) for row in problem.rows)
         assert all(system.low[x] == e for x, e in enumerate(found) if system.pinned[x])
         costs.append(evaluate(problem, np.array(found[:n]), np.array(found[n:]))[0])
@@ -88,23 +84,9 @@ def test_the_search_ends_where_no_equation_alone_can_become_cheaper():
     for c in range(len(search.cells)):
         search.place(c, None)
     order = [c for c, movable in enumerate(search.movable) if movable]
-    while search.sweep(order, np.inf):
+    while search.sweep(order):
         order = order[::-1]
     assert not any(search.improve(search.cells[c]) for c in order)
-
-
-@pytest.mark.parametrize("seed", [0, 2, 3, 4])
-def test_violations_are_as_few_as_the_integer_program_finds(seed):
-    """Medians of intervals and ends of sums against HiGHS."""
-    problem = problem_of(*hostile(150, seed))
-    system, other = System(problem), System(problem)
-    bits, rest = loosen(system)
-    assert bits
-    done = [cell for cell in system.cells if cell not in rest]
-    _, proven = least_violation(other, done, time_limit=10.0)
-    assert bits == round(proven)
-    found = assign(problem)
-    assert found.objective // problem.weight() == bits
 
 
 def test_a_reading_of_a_value_out_of_range_is_in_range():
@@ -118,7 +100,7 @@ def test_a_reading_of_a_value_out_of_range_is_in_range():
     loosen(system)
     bounds = _conflicts.Propagation(system)
     bounds.propagate()
-    for found in (_moves.descend(system, until=np.inf, bounds=b) for b in (None, bounds)):
+    for found in (_moves.descend(system, b) for b in (None, bounds)):
         cost, _, violations = evaluate(problem, np.array(found[:3]), np.array(found[3:]))
         assert (cost // problem.weight(), violations) == (7, 1)
 
@@ -131,10 +113,9 @@ def test_roots_are_read_at_even_exponents():
         x = p.root(p.multiply(x, x)) if k % 3 else p.root(p.add(p.multiply(x, x), x))
     p.use(x, 0)
     problem = p.problem()
-    for time_limit in (0.0, 0.3):
-        found = assign(problem, time_limit=time_limit)
-        assert_valid(problem, found)
-        assert found.violations == 0
+    found = assign(problem)
+    assert_valid(problem, found)
+    assert found.violations == 0
 
 
 def test_bounds_go_on_where_they_stopped():
@@ -144,7 +125,7 @@ def test_bounds_go_on_where_they_stopped():
     bounds.propagate()
     assert bounds.exhausted
     before = len(bounds.conflicts)
-    bounds.resume(np.inf)
+    bounds.resume()
     bounds.propagate()
     assert not bounds.exhausted
     assert not bounds._waiting
@@ -174,36 +155,3 @@ def test_the_view_of_a_program_in_range_has_only_zeros():
     assert set(found.values.values()) == {0}
     assert (found.objective, found.bound, found.gap, found.method) == (0.0, 0.0, 0.0, "identity")
     assert "every exponent is 0" in repr(found)
-
-
-def test_what_c_prints_is_not_seen_and_what_python_prints_is(capfd):
-    library = ctypes.CDLL(None)
-    with quiet():
-        library.puts(b"from C")
-        with quiet():
-            library.puts(b"from C, nested")
-        library.puts(b"from C")
-        print("from Python", flush=True)
-    library.puts(b"from C, later")
-    library.fflush(None)
-    assert capfd.readouterr().out.split("\n") == ["from Python", "from C, later", ""]
-
-
-def test_every_call_of_the_solver_is_quiet(monkeypatch):
-    """Whatever it prints: here each of its calls does."""
-    from scipy import optimize
-
-    stream, plain, heard = _stream(), optimize.milp, []
-    usual = stream.variable.value
-
-    def milp(*args, **kwargs):
-        heard.append(stream.variable.value)
-        return plain(*args, **kwargs)
-
-    monkeypatch.setattr(optimize, "milp", milp)
-    monkeypatch.setattr(_assign, "GOOD", 0.0)
-    assign(problem_of(*hostile(60, near=20)), time_limit=0.3)
-    assign(problem_of(*hostile(200, near=20)), time_limit=0.6)
-    assert heard
-    assert usual not in heard
-    assert stream.variable.value == usual

@@ -304,7 +304,9 @@ def is_right(got, want, noise, power, blur):
         factor = 2.0 ** float(np.clip(power, -1000, 1000))
         want, noise = want * factor, np.nan_to_num(noise * factor, posinf=np.inf, nan=np.inf)
         size = np.abs(want)
-        tolerance = 3e-5 * size + 16 * noise + blur * np.max(size, initial=0, where=size < np.inf)
+        spread = blur * np.max(size, initial=0, where=size < np.inf)
+        spread = np.inf if blur == np.inf else spread  # also where all that is wanted is 0
+        tolerance = 3e-5 * size + 16 * noise + spread
         counts = np.isfinite(want) & (size < 2.0**126)
         close = np.abs(got - want) <= tolerance + 2.0**-115
     return bool(np.all(close | ~counts))

@@ -1,0 +1,536 @@
+"""One attempt to draw windows: bounds that hold for any numbers, and errors of numbers that vanish.
+
+Two things can happen to a number. It overflows: `Bounds` says how large it can be. It underflows:
+then it is off by at most the smallest normal number, and this absolute error is followed through
+the laws of the primitives (`laws/_vanish.py`). The error is harmless where it stays below the last
+digit of what it is added to, or below what a result can hold. Elsewhere its source becomes *told*:
+the program checks that this number did not underflow.
+
+    x -> exp(-x) * 1e30: an error of 2^-126 becomes 2^-26 in the result: harmful
+    x -> 1 + exp(-x):    an error of 2^-126 is below the last digit of 1: harmless
+
+Bounds that reach nowhere (a divisor near zero, the carry of a loop) are replaced by a window on
+that value, around what was seen of it.
+
+Sharp edge. By how much products amplify an error is estimated from the numbers seen (`_reach`), as
+is the size of a sum of both signs of which an error is a rounding (`_is_rounding`). Overflow is
+never estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tanjax import _compat
+from tanjax._dtype_range import limits, normal_range
+
+from ..graph._graph import (
+    Exponents,
+    Magnitude,
+    Magnitudes,
+    Node,
+    ScaleGraph,
+    Use,
+    Value,
+    callee_uses,
+)
+from ..laws._law import vanish_of
+from ..laws._vanish import HARMFUL, Operand, added
+from ..magnitudes._intervals import Bounds
+from ..numbers import _range
+from ..numbers._extremes import Window
+from ..numbers._interval_record import INFINITY, MANTISSA, Record, log_add, span
+
+NEVER = -math.inf  # the logarithm of no error
+MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
+# The least reach of windows downwards (bits), where a smaller entry costs accuracy only: data that
+# lie around zero come closer to it on each call.
+DOWNWARDS = 16.0
+DIVISORS = 4.0  # the same of a divisor, by whose size everything behind it grows
+FEW = 8  # times as many terms as sums make a check of these cheap
+SLACK = 4.0  # bits by which errors may be amplified more than by the numbers of the look
+# By the digits of a dtype, how many bits below the largest entry of a sum an error must be: beyond
+# its rounding as far again, as the sum of a later call may be smaller.
+ROUNDING = {24: 48.0, 53: 106.0, 11: 11.0, 8: 24.0}
+
+
+class Impossible(Exception):
+    """No window holds the numbers that were seen."""
+
+
+class Inner(NamedTuple):
+    """A window on a value inside, in log2: at most `high`, at least `low`, None where not asked."""
+
+    high: float | None = None
+    low: float | None = None
+
+
+class Off(NamedTuple):
+    """An absolute error, in log2, and the values whose underflow is its source.
+
+    `is_whole`: entries that are off are 0, and should be at most as large as the error.
+    """
+
+    size: float = NEVER
+    sources: frozenset[int] = frozenset()
+    is_whole: bool = True
+
+
+EXACT = Off()
+
+
+def most(errors: Iterable[Off]) -> Off:
+    """The largest of some errors, with the sources of all."""
+    errors = list(errors)
+    sources = frozenset[int]().union(*(e.sources for e in errors))
+    is_whole = all(e.is_whole for e in errors)
+    return Off(max((e.size for e in errors), default=NEVER), sources, is_whole)
+
+
+class Attempt(Bounds):
+    """Bounds in the worst case, windows inside, and errors of what vanishes.
+
+    **Arguments:** `seen`: the magnitudes of all values in a look; `distance`: how far windows
+    reach, in bits; `is_full`: windows of arguments reach down to the smallest normal number;
+    `told`: values that are checked not to underflow; `suspects`: those whose errors are harmful, if
+    no sum of them is checked to be large; `divisors`: values that are divided by.
+
+    **Fields** after `start`: `inner`: the windows inside, by index of a value; `harmful`: sources
+    of harmful errors.
+    """
+
+    def __init__(
+        self,
+        graph: ScaleGraph,
+        e: Exponents,
+        seen: Magnitudes,
+        distance: float,
+        is_full: bool,
+        told: Collection[int],
+        suspects: frozenset[int],
+        divisors: Collection[int],
+    ) -> None:
+        self.inner: dict[int, Inner] = {}
+        self.harmful: set[int] = set()
+        self.graph, self.e, self.seen = graph, e, seen
+        self.distance, self.is_full = distance, is_full
+        self._told, self._suspects, self._divisors = told, suspects, divisors
+        self._off: dict[int, Off] = {}
+        self._absorbed: dict[int, bool] = {}
+        self._infinite: dict[int, float] = {}  # by value: from where on it may be infinite
+        super().__init__(graph, True)
+
+    def start(self, arguments: Sequence[Magnitude | None]) -> tuple[Window | None, ...]:
+        """Run; **returns** the windows of the arguments. **Raises:** `Impossible`."""
+        windows = [
+            None if m is None else self._window(v, m)
+            for v, m in zip(self.graph.inputs, arguments, strict=True)
+        ]
+        given = [self._of_argument(v, w) for v, w in zip(self.graph.inputs, windows, strict=True)]
+        self.run(self.graph, given)
+        self._follow(self.graph)
+        for use in self.graph.outputs:
+            if use.value.is_floating:
+                self._leaves(use.value)
+        return tuple(windows)
+
+    # -- windows -----------------------------------------------------------------------------------
+
+    def _window(self, v: Value, m: Magnitude) -> Window:
+        """The window of an argument at this distance."""
+        low, high = self._ends(v)
+        room = limits(v.aval.dtype)
+        least = low - _digits(v) + 1 if room.step else low
+        if m.is_zero:
+            return Window(least, min(high, self.distance), True)
+        if m.high > high:
+            raise Impossible
+        top, down = min(m.high + self.distance, high), max(self.distance, DOWNWARDS)
+        if v.index in self._divisors:
+            bottom = max(least, m.low - max(self.distance, DIVISORS))
+            return Window(bottom, top, True, nonzero=True)
+        bottom = least if self.is_full else max(least, m.low - down)
+        peak = NEVER if self.is_full or room.step else max(bottom, m.high - down)
+        return Window(bottom, top, True, peak=peak)
+
+    def _of_argument(self, v: Value, w: Window | None) -> Record | None:
+        if w is None:
+            return self.argument(None, v)
+        return Record(w.low, w.high, w.low, w.high, not w.nonzero)
+
+    def _ends(self, v: Value) -> tuple[float, float]:
+        """The least and the largest true number that is stored as a normal one, wherever read."""
+        low, high = normal_range(v.aval.dtype)
+        if _range.is_reciprocal(v):
+            low, high = max(low, -high), min(high, -low)
+        at = [self.e.of(v), *map(self.e.of, v.uses)]
+        margin = (v.aval.dtype.kind == "c") + (0.0 if v.kind == "input" else MARGIN)
+        return low + max(at) + margin, high + min(at) - margin
+
+    def _exact(self, v: Value) -> Magnitude | None:
+        """What was seen of a value, if its numbers were."""
+        m = self.seen[v.index]
+        return m if m is not None and m.exact and not m.is_zero else None
+
+    def finished(self, r: Record | None, value: Value) -> Record | None:
+        """A record within the windows of its value, which are drawn here."""
+        r = super().finished(r, value)
+        if not value.is_floating or value.kind == "input":
+            return r
+        if value.kind == "constant":
+            self._holds_constant(value, r)
+            return r
+        if r is not None and r.is_empty:  # infinities and nan, as the program wants them
+            return r
+        _, high = self._ends(value)
+        if r is not None and r.high > high and self._is_absorbed(value, r):
+            r = _clipped(r, high)
+            self._infinite[value.index] = min(high, self._infinite.get(value.index, high))
+        if r is None or r.high > high:
+            r = self._capped(r, value, high)
+        if value.index in self._divisors:
+            r = self._floored(r, value)
+        return r
+
+    def _holds_constant(self, value: Value, r: Record | None) -> None:
+        """Constants are stored numbers: those that tracing or an exponent lose have no window."""
+        moved = [self.e.of(value), *map(self.e.of, value.uses)]
+        if r is None or r.high == NEVER or not (any(moved) or value.restored):
+            return
+        low, high = self._ends(value)
+        if not (low - MARGIN <= r.low and r.high <= high + MARGIN):
+            raise Impossible
+
+    def _capped(self, r: Record | None, value: Value, high: float) -> Record:
+        """A value that bounds let overflow: it is checked to be at most this large."""
+        m = self.seen[value.index]
+        high += MARGIN  # the numbers themselves are checked, not bounds on them
+        if m is not None and m.exact and m.high > high:
+            raise Impossible
+        reach = max(self.distance, DOWNWARDS)
+        cap = high if m is None or m.is_zero else min(high, m.high + reach)
+        self._watch(value, high=cap)
+        return span(NEVER, cap)._replace(cancelled=True) if r is None else _clipped(r, cap)
+
+    def _floored(self, r: Record, value: Value) -> Record:
+        """A divisor that bounds let come too near to zero: it is checked to be this large."""
+        m = self._exact(value)
+        if m is None:
+            return r
+        low, high = self._ends(value)
+        is_far = r.low < min(m.low - max(self.distance, DOWNWARDS), -high / 2)
+        if not (r.zero or r.low < low or is_far):
+            return r
+        floor = max(m.low - max(self.distance, DIVISORS), low - MARGIN)
+        if floor > m.low:
+            raise Impossible
+        self._watch(value, low=floor)
+        return _raised(r, floor)
+
+    def _floor_error(self, value: Value) -> None:
+        """The same of a divisor that is as small as its error."""
+        m, r = self._exact(value), self.records[value.index]
+        off = self._off[value.index]
+        floor = off.size + _digits(value)
+        if m is None or r is None or floor <= r.low:
+            return
+        if floor > m.low:
+            self.harmful |= off.sources
+            return
+        self._watch(value, low=floor)
+        self.records[value.index] = _raised(r, floor)
+
+    def _watch(self, v: Value, high: float | None = None, low: float | None = None) -> None:
+        before = self.inner.get(v.index, Inner())
+        lows = [x for x in (before.low, low) if x is not None]
+        self.inner[v.index] = Inner(before.high if high is None else high, max(lows, default=None))
+
+    # -- infinities that only divide ---------------------------------------------------------------
+
+    def _is_absorbed(self, v: Value, r: Record) -> bool:
+        """Whether an infinity only divides: `1 / (1 + exp(1000))` is 0, as it should be.
+
+        Of two infinities with other signs the sum is nan, so only positive numbers count.
+        """
+        if r.has_minus:
+            return False
+        if v.index not in self._absorbed:
+            self._absorbed[v.index] = bool(v.uses) and all(map(self._absorbs, v.uses))
+        return self._absorbed[v.index]
+
+    def _absorbs(self, use: Use) -> bool:
+        node = use.node
+        if node is None or node.graphs or len(node.outputs) != 1:
+            return False
+        if any(other.value is use.value for other in node.uses if other is not use):
+            return False
+        power = vanish_of(node).infinite(node, use.position)
+        if power is None or power <= 0.0:
+            return power is not None
+        out = node.outputs[0]
+        if out.index not in self._absorbed:
+            self._absorbed[out.index] = bool(out.uses) and all(map(self._absorbs, out.uses))
+        return self._absorbed[out.index]
+
+    def _infinity(self, node: Node) -> tuple[float, bool]:
+        """From where on a result may be infinite, or what the true result is where it is zero.
+
+        **Returns:** the logarithm, and whether the result is zero; infinity where it is neither.
+        """
+        for use in node.uses:
+            above = self._infinite.get(use.value.index)
+            power = None if above is None else vanish_of(node).infinite(node, use.position)
+            if above is None or power is None or power == 0.0:
+                continue
+            others = [self._reach(u) for u in node.uses if u is not use and u.value.is_floating]
+            return power * above + (max(others, default=0.0) if power < 0 else 0.0), power < 0
+        return INFINITY, False
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _follow(self, graph: ScaleGraph) -> None:
+        """Give each result of a graph its error, from those of its inputs."""
+        for node in graph.nodes:
+            if node.primitive in ("scan", "while"):
+                self._follow_loop(node)
+            else:
+                for inner, uses in self._entered(node):
+                    self._hand_in(uses, inner)
+                    self._follow(inner)
+            for i, value in enumerate(node.outputs):
+                if value.is_floating:
+                    self._off[value.index] = self._error(node, i)
+                    if value.index in self._divisors:
+                        self._floor_error(value)
+                    self._forget_rounding(node, value)
+            if not node.graphs and not all(v.is_floating for v in node.outputs):
+                self._decides(node)
+
+    def _of(self, use: Use) -> Off:
+        return self._off.get(use.value.index, EXACT)
+
+    @staticmethod
+    def _entered(node: Node) -> Iterator[tuple[ScaleGraph, Sequence[Use]]]:
+        """Nested graphs that are run once, and the operands that are their arguments."""
+        for inner in node.graphs:
+            yield inner, node.uses[1:] if node.primitive == "cond" else callee_uses(node)
+
+    def _hand_in(self, uses: Sequence[Use], inner: ScaleGraph) -> None:
+        """The arguments of a nested graph have the errors of operands."""
+        for use, v in zip(uses, inner.inputs, strict=False):
+            self._off[v.index] = self._of(use)
+
+    def _follow_loop(self, node: Node) -> None:
+        """Errors of a carry grow with each iteration; those that grow faster do harm."""
+        loop, body = _compat.Loop.of(node.params), node.graphs[-1]
+        tested, fixed, carry, rows = loop.cut(node.uses)
+        self._hand_in([*fixed, *carry, *rows], body)
+        self._follow(body)
+        length = node.params["length"] if node.primitive == "scan" else 0
+        values = body.inputs[loop.fixed : loop.fixed + loop.carries]
+        pairs = [(v, u) for v, u in zip(values, body.outputs, strict=False) if v.is_floating]
+        grown = {v.index: self._grown(v, u, length) for v, u in pairs}
+        if any(self._of(u).size > self._off[v.index].size for v, u in pairs):
+            self._off |= grown
+            self._follow(body)
+            for v, u in pairs:
+                if not length or self._of(u).size > grown[v.index].size + 1.0 / length:
+                    self.harmful |= self._of(u).sources
+        if len(node.graphs) > 1:
+            test = node.graphs[0]
+            self._hand_in(tested, test)
+            for (v, _), w in zip(pairs, test.inputs[len(tested) :], strict=False):
+                self._off[w.index] = self._off[v.index]
+            self._follow(test)
+
+    def _grown(self, v: Value, u: Use, length: int) -> Off:
+        """The error of a carry after all iterations, if each adds what the first one adds."""
+        before, after = self._off[v.index], self._of(u)
+        if not after.size > before.size:
+            return before
+        grown = after.size + math.log2(max(length, 1)) + 1  # twice that leaves room to grow
+        return Off(grown, before.sources | after.sources, False)
+
+    def _error(self, node: Node, place: int) -> Off:
+        """By how much the entries of a result may be off, because numbers have vanished."""
+        out = node.outputs[place]
+        r = self.records[out.index]
+        if node.graphs:
+            graphs = node.graphs if node.primitive == "cond" else node.graphs[-1:]
+            return most(self._of(g.outputs[place]) for g in graphs if place < len(g.outputs))
+        own = self._own(node, out, r)
+        left, is_zero = self._infinity(node)
+        if is_zero and out.index not in self._told:
+            own = Off(max(own.size, left), own.sources | {out.index}, own.is_whole)
+        elif left < INFINITY:
+            self._infinite[out.index] = left
+        uses = [u for u in node.uses if u.value.is_floating]
+        given = most(map(self._of, uses))
+        if given.size == NEVER:
+            return own
+        vanish = vanish_of(node)
+        high = r.high if r is not None else self._ends(out)[1]
+        size = vanish.error(node, list(map(self._operand, uses)), high)
+        if vanish.adds and not vanish.moves and size == INFINITY:  # a factorisation
+            given = most(self._of(u) for u in uses if not self._is_rounding(u.value, self._of(u)))
+        if size == INFINITY or math.isnan(size):
+            self.harmful |= given.sources
+            return own
+        is_whole = given.is_whole and own.is_whole and vanish.keeps_zeros
+        if vanish.divides(node, 1) and self._of(uses[1]).size > NEVER:
+            is_whole = False
+        both = max(size, own.size) if is_whole else log_add(size, own.size)
+        return Off(both, own.sources | given.sources, is_whole)
+
+    def _own(self, node: Node, v: Value, r: Record | None) -> Off:
+        """The error of a result that underflows itself, unless the flag tells."""
+        low, _ = self._ends(v)
+        vanish = vanish_of(node)
+        uses = [u for u in node.uses if u.value.is_floating]
+        if vanish is HARMFUL and uses:  # nothing is known of what it computes on the way
+            return Off(INFINITY, frozenset((v.index,)))
+        if vanish.moves:  # only where a use asks for another exponent
+            given = [self.e.of(u) for u in uses]
+            if max(self.e.of(v), *map(self.e.of, v.uses), NEVER) <= min(given, default=0):
+                return EXACT
+        if v.index in self._told or not node.uses or (r is not None and r.high == NEVER):
+            return EXACT
+        if node.primitive == "convert_element_type" and not uses:
+            return EXACT
+        is_small = r is None or r.low < low
+        if not is_small:
+            high = r.high if r is not None else INFINITY
+            is_small = vanish.least(node, list(map(self._operand, uses)), high) < low
+        if not is_small:
+            return EXACT
+        half = bool(limits(v.aval.dtype).step)  # subnormal numbers count, and have fewer digits
+        count = added(node) if vanish.adds and not vanish.moves else 1
+        size = low - _digits(v) if half else low + math.log2(max(1, count))
+        return Off(size, frozenset((v.index,)), not (half or vanish.adds) or vanish.moves)
+
+    def _operand(self, use: Use) -> Operand:
+        r = self.records[use.value.index]
+        is_positive = r is not None and not r.has_minus
+        return Operand(self._of(use).size, self._least(use), self._reach(use), is_positive)
+
+    def _reach(self, use: Use) -> float:
+        """By how much an operand amplifies an error: its bound, or what was seen and a distance."""
+        v, m = use.value, self._exact(use.value)
+        r = self.records[v.index]
+        top = r.high if r is not None else normal_range(v.aval.dtype)[1]
+        if m is None:
+            return top
+        if limits(v.aval.dtype).step:
+            return min(top, m.high + self.distance)
+        return min(top, max(m.high, 0.0) + self.distance + SLACK)
+
+    def _least(self, use: Use) -> float:
+        """A bound from below on the entries of an operand that are not zero."""
+        r, m = self.records[use.value.index], self._exact(use.value)
+        is_divisor = use.value.index in self._divisors
+        if r is None or (r.zero and is_divisor):
+            return NEVER
+        if m is None or r.zero or not is_divisor:
+            return r.low
+        return max(r.low, min(m.low, 0.0) - self.distance - SLACK)
+
+    # -- what is harmless --------------------------------------------------------------------------
+
+    def _forget_rounding(self, node: Node, v: Value) -> None:
+        """Forget an error below the last digit, which of a sum of many is checked to be so."""
+        off, m = self._off[v.index], self._exact(v)
+        if off.size == NEVER:
+            return
+        vanish, floor = vanish_of(node), off.size + _digits(v)
+        largest = max((u.value.size for u in node.uses), default=0)
+        is_reduction = vanish.adds and not vanish.moves and FEW * v.size <= largest
+        is_reduction = is_reduction and not self._suspects.isdisjoint(off.sources)
+        if self._is_below(v, off):
+            self._off[v.index] = EXACT
+        elif is_reduction and m is not None and floor <= m.low - DIVISORS:
+            self._watch(v, low=floor)
+            self.records[v.index] = _raised(self.records[v.index] or span(floor, m.high), floor)
+            self._off[v.index] = EXACT
+
+    def _is_below(self, v: Value, off: Off) -> bool:
+        """Whether an error is below the last digit of every entry, or a rounding of a sum."""
+        r = self.records[v.index]
+        firm = r is not None and not r.zero and off.size <= r.low - _digits(v)
+        return firm or self._is_rounding(v, off)
+
+    def _is_rounding(self, v: Value, off: Off) -> bool:
+        """Whether an error is far below the rounding of a sum of numbers of both signs."""
+        m, r = self.seen[v.index], self.records[v.index]
+        if self.is_full or m is None or m.is_zero or not _is_sum(v):
+            return False
+        if r is None or not (r.has_plus and r.has_minus):
+            return False
+        half = bool(limits(v.aval.dtype).step)
+        reach = 0.0 if half else max(self.distance - 6.0, 0.0)
+        bounded = 0.0 if m.exact else 12.0
+        return off.size <= m.high - ROUNDING.get(_digits(v), 48.0) - reach - bounded
+
+    def _decides(self, node: Node) -> None:
+        """Truths and integers are made of numbers: errors must not decide them."""
+        uses = [u for u in node.uses if u.value.is_floating]
+        for u in uses:
+            off = self._of(u)
+            if off.size == NEVER:
+                continue
+            others = [self._least(o) for o in uses if o is not u and self._of(o) == EXACT]
+            is_apart = any(least > off.size + 24 for least in others)
+            # A sum of both signs meets another number by chance alone, but for equality.
+            by_chance = node.primitive not in ("eq", "ne") and self._is_rounding(u.value, off)
+            if not (is_apart or by_chance):
+                self.harmful |= off.sources
+
+    def _leaves(self, v: Value) -> None:
+        """Whether an error of a result does harm: what it cannot hold may vanish."""
+        off, low = self._off.get(v.index, EXACT), self._ends(v)[0]
+        if off.size == NEVER or self._is_below(v, off):
+            return
+        if off.size > (low if off.is_whole else low - _digits(v)):
+            self.harmful |= off.sources
+
+
+def _digits(v: Value) -> int:
+    return MANTISSA.get(str(v.aval.dtype), 24)
+
+
+def _clipped(r: Record, cap: float) -> Record:
+    """Entries that are at most `2^cap`."""
+    plus = (min(r.plus_low, cap), min(r.plus_high, cap)) if r.has_plus else (INFINITY, NEVER)
+    minus = (min(r.minus_low, cap), min(r.minus_high, cap)) if r.has_minus else (INFINITY, NEVER)
+    return Record(*plus, *minus, r.zero, r.grid, r.cancelled)
+
+
+def _raised(r: Record, floor: float) -> Record:
+    """Entries that are at least `2^floor`."""
+    plus = (max(r.plus_low, floor), max(r.plus_high, floor)) if r.has_plus else (INFINITY, NEVER)
+    minus = (
+        (max(r.minus_low, floor), max(r.minus_high, floor)) if r.has_minus else (INFINITY, NEVER)
+    )
+    return Record(*plus, *minus, False, r.grid, r.cancelled)
+
+
+def _is_sum(v: Value) -> bool:
+    """Whether a value is a sum, perhaps moved, or a transform or a factor of sums."""
+    while (node := v.node) is not None:
+        if node.graphs:
+            if node.primitive in ("scan", "while", "cond"):
+                return False
+            inner = node.graphs[-1].outputs
+            place = next(i for i, out in enumerate(node.outputs) if out is v)
+            if place >= len(inner):
+                return False
+            v = inner[place].value
+        elif vanish_of(node).moves or node.primitive == "convert_element_type":
+            moved = [u.value for u in node.uses if u.value.is_floating]
+            if not moved:
+                return False
+            v = moved[0]
+        else:
+            return vanish_of(node).adds
+    return False

@@ -1,0 +1,153 @@
+"""Windows around the numbers of a look, inside of which a plan loses nothing.
+
+    windows = find(graph, Exponents.none(graph), magnitudes_of_arguments, magnitudes)
+    windows.arguments  # [Window(low=-38.0, high=42.0, ...)]: per argument
+    windows.inner  # {7: Inner(high=None, low=-4.0)}: of x / (y - z) the divisor
+
+Several distances from the numbers that were seen are tried, the widest first. Windows on arguments
+alone are *proved*; windows on values inside are *flagged*: the program has to check them.
+
+Sharp edges. Integers may have any value. Bounds are of exact arithmetic; rounding may put an entry
+a few units in the last place outside, for which there is a margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph
+from ..laws._law import vanish_of
+from ..laws._vanish import Vanish
+from ..numbers._extremes import Window
+from ..numbers._interval_record import worst_case
+from ..replay._rewrites import guarded
+from ._attempt import Attempt, Impossible, Inner
+
+# Bits that windows reach beyond what was seen. Wide windows save looks at later calls (promise 3
+# holds for any); fewer distances save time at the first call, 10 us per equation each.
+DISTANCES = (40.0, 16.0, 6.0, 2.0)
+ROUNDS = 8  # of an attempt, in which sources of harmful errors become flagged
+# The cost of a wide check relative to the numbers that it reads: a reduction takes as long as the
+# arithmetic on a thousand numbers.
+_CHECK = 1e3
+
+
+class Windows(NamedTuple):
+    """The windows of a plan.
+
+    **Fields:** `arguments`: a window for each argument, None where it may be anything; `inner`:
+    windows of values inside, by index; `told`: values whose results must not lose digits, which
+    the flag tells; `hidden`: nodes whose results must be hidden from XLA's simplifier.
+    """
+
+    arguments: tuple[Window | None, ...]
+    inner: dict[int, Inner]
+    told: frozenset[int]
+    hidden: frozenset[int]
+
+    @property
+    def are_proved(self) -> bool:
+        """True if the arguments alone decide, and JAX's own program may run."""
+        return not (self.inner or self.told or self.hidden)
+
+
+def find(
+    graph: ScaleGraph,
+    exponents: Exponents,
+    arguments: Sequence[Magnitude | None],
+    seen: Magnitudes,
+    distances: Sequence[float] = DISTANCES,
+) -> Windows | None:
+    """The widest proved windows around numbers, or else the cheapest that are flagged.
+
+    **Arguments:** `arguments`: the magnitudes of the arguments, None where they are not floating;
+    `seen`: those of all values in the same look.
+    **Returns:** None if there are no windows: then each call has to be looked at.
+    **Cost:** about 15 µs per equation and attempt, with at most eight attempts and their rounds.
+    """
+    if exponents.saturated:
+        return None
+    divisors = divisors_of(graph)
+    best: tuple[float, Windows] | None = None
+    for distance in distances:
+        for is_full in (True, False):
+            attempt = _Try(graph, exponents, arguments, seen, distance, is_full)
+            found = attempt.windows(divisors)
+            if found is None:
+                continue
+            if found.are_proved:
+                return found
+            cost = _cost(graph, found)
+            # A wide window with a few more checks is worth more than a narrow one.
+            if best is None or cost < best[0] / 2:
+                best = cost, found
+    return best and best[1]
+
+
+class _Try(NamedTuple):
+    """The arguments of `find`, at one distance."""
+
+    graph: ScaleGraph
+    exponents: Exponents
+    arguments: Sequence[Magnitude | None]
+    seen: Magnitudes
+    distance: float
+    is_full: bool
+
+    def windows(self, divisors: frozenset[int]) -> Windows | None:
+        """Windows at this distance, if there are any."""
+        graph, e = self.graph, self.exponents
+        told = suspects = frozenset[int]()
+        for _ in range(ROUNDS):
+            try:
+                with worst_case():
+                    how = self.distance, self.is_full, told, suspects, divisors
+                    run = Attempt(graph, e, self.seen, *how)
+                    arguments = run.start(self.arguments)
+            except (OverflowError, Impossible):
+                return None
+            if not run.harmful:
+                found = [None if r is None else Magnitude(r.low, r.high) for r in run.records]
+                hidden = guarded(graph, found, e) - e.guarded
+                return Windows(arguments, dict(run.inner), told, hidden)
+            if run.harmful <= told:
+                return None
+            if not run.harmful <= suspects:
+                suspects |= run.harmful
+            elif all(_can_be_told(graph, i) for i in run.harmful):
+                told |= run.harmful
+            else:
+                return None
+        return None
+
+
+def _can_be_told(graph: ScaleGraph, index: int) -> bool:
+    node = graph.values[index].node
+    if node is None or node.graphs:
+        return node is None
+    vanish = vanish_of(node)
+    return vanish.moves or vanish.flag is not None
+
+
+def _cost(graph: ScaleGraph, windows: Windows) -> float:
+    checked = [graph.values[i] for i in {*windows.inner, *windows.told}]
+    return sum(v.size * v.computed + _CHECK for v in checked) + _CHECK * bool(windows.hidden)
+
+
+def divisors_of(graph: ScaleGraph) -> frozenset[int]:
+    """The values by which is divided, at once or after moves, roots and powers."""
+    found: set[int] = set()
+    for node in reversed(list(graph.walk())):
+        vanish = vanish_of(node)
+        reached = not node.graphs and any(v.index in found for v in node.outputs)
+        for use in node.uses:
+            passes = reached and not vanish.adds and _keeps_zeros(vanish, node, use.position)
+            if use.value.is_floating and (passes or vanish.divides(node, use.position)):
+                found.add(use.value.index)
+    return frozenset(found)
+
+
+def _keeps_zeros(vanish: Vanish, node: Node, position: int) -> bool:
+    power = vanish.infinite(node, position)
+    return vanish.moves or (power is not None and power > 0)

@@ -1,0 +1,156 @@
+"""A program that tells by a flag whether its numbers have left their windows.
+
+The flag is computed with the results, in one program; loops carry it, branches return it. The ends
+of windows are an argument of the program, so that windows may move without a compilation.
+
+    run = flagged(graph, exponents, windows)
+    flag, results = jax.jit(run)(limits_of(windows, exponents), arguments)
+
+A flag that is not raised proves that the results are right; a raised one proves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..graph._graph import Exponents, Node, ScaleGraph, Value
+from ..laws._law import vanish_of
+from ..laws._vanish import is_tiny, magnitude
+from ..numbers._extremes import UNSIGNED, Window, ends_of, peak_of
+from ..replay._replay import Array, Arrays, run_watched
+from ._attempt import Inner
+from ._find import Windows
+
+# The ends of windows as stored numbers, and whether numbers lie outside of them, beside results.
+Limits: TypeAlias = np.ndarray | jax.Array
+Flagged: TypeAlias = Callable[[Limits, Sequence[Array]], tuple[jax.Array, Arrays]]
+
+
+def limits_of(windows: Windows, e: Exponents) -> np.ndarray:
+    """The largest and the least stored number of each window inside, in the order of their places.
+
+    **Returns:** an array `(windows, 2)`, of float64 where JAX has that, else of float32.
+    """
+    wide = jax.dtypes.canonicalize_dtype(np.float64)
+    rows = [
+        (
+            np.inf if w.high is None else w.high - e.values[i],
+            -np.inf if w.low is None else w.low - e.values[i],
+        )
+        for i, w in sorted(windows.inner.items())
+    ]
+    with np.errstate(over="ignore", under="ignore"):
+        return np.exp2(np.array(rows or np.zeros((0, 2)))).astype(wide)
+
+
+def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
+    """The program at exponents: from limits and arguments to a flag and results."""
+    hidden = e._replace(guarded=e.guarded | windows.hidden)
+    places = {index: place for place, index in enumerate(sorted(windows.inner))}
+
+    def run(limits: Limits, arguments: Sequence[Array]) -> tuple[jax.Array, Arrays]:
+        watch = _Watch(windows, places, limits)
+        results = run_watched(graph, arguments, hidden, watch)
+        return watch.raised(), results
+
+    return run
+
+
+def outside(windows: Mapping[int, Window], leaves: Mapping[int, jax.Array]) -> jax.Array:
+    """Whether arguments are outside of their windows, where they are.
+
+    **Arguments:** both by the place of an argument.
+    """
+    flags = [_is_outside(leaves[place], window) for place, window in windows.items()]
+    return functools.reduce(lax.bitwise_or, flags, jnp.array(False))
+
+
+def _is_outside(x: jax.Array, window: Window) -> jax.Array:
+    """As `inside` of `numbers`: by bits, because XLA takes subnormal numbers for zeros."""
+    if x.size == 0 or x.dtype.char not in UNSIGNED:
+        return jnp.array(x.size > 0)
+    unsigned = UNSIGNED[x.dtype.char]
+    mask = np.array(np.iinfo(unsigned).max >> 1, unsigned)
+    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    bits = [lax.bitcast_convert_type(part, unsigned) & mask for part in parts]
+    size = functools.reduce(jnp.maximum, bits)
+    low, high, infinite, _ = (np.array(end // 2, unsigned) for end in ends_of(window, x.dtype))
+    bad = jnp.any((size > high) & ((size < infinite) | window.finite))
+    bad |= jnp.any((size < low) & (window.nonzero | (size > 0)))
+    if (peak := peak_of(window, x.dtype)) > 0:
+        bad |= jnp.max(size) < np.array(peak // 2, unsigned)
+    return bad
+
+
+class _Watch:
+    """Collects where numbers have left their windows: by shape, so that few reductions are left."""
+
+    def __init__(self, windows: Windows, places: Mapping[int, int], limits: Limits) -> None:
+        self._windows, self._places, self._limits = windows, places, limits
+        self._bad: dict[tuple[int, ...], jax.Array] = {}
+
+    def fresh(self) -> _Watch:
+        """A watch of a nested graph."""
+        return _Watch(self._windows, self._places, self._limits)
+
+    def note(self, bad: jax.Array) -> None:
+        """Raise the flag where this is true."""
+        before = self._bad.get(bad.shape)
+        self._bad[bad.shape] = bad if before is None else before | bad
+
+    def raised(self) -> jax.Array:
+        """The flag."""
+        return functools.reduce(lax.bitwise_or, map(jnp.any, self._bad.values()), jnp.array(False))
+
+    def asks(self, node: Node) -> bool:
+        """Whether a result of a node has a window, or is told."""
+        known = self._windows
+        return any(v.index in known.inner or v.index in known.told for v in node.outputs)
+
+    def enters(self, node: Node) -> bool:
+        """Whether something inside of the nested graphs of a node is asked."""
+        return any(
+            any(v.index in self._windows.inner for v in g.inputs) or any(map(self.asks, g.walk()))
+            for g in node.graphs
+        )
+
+    def entered(self, value: Value, x: Array) -> None:
+        """An argument of a nested graph."""
+        window = self._windows.inner.get(value.index)
+        if window is not None:
+            self._within(window, self._limits[self._places[value.index]], x)
+
+    def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
+        """A value is read at another exponent."""
+        if value.index in self._windows.told:
+            self.note(is_tiny(after) & (before != 0))
+
+    def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
+        """An equation was run."""
+        for value, x in zip(node.outputs, results, strict=True):
+            self.entered(value, x)
+            if value.index in self._windows.told and not node.graphs:
+                self._tells(node, operands, x)
+
+    def _tells(self, node: Node, operands: Arrays, x: jax.Array) -> None:
+        vanish = vanish_of(node)
+        if vanish.flag is None:  # moved: only a conversion can lose digits
+            return
+        floating = [y for u, y in zip(node.uses, operands, strict=True) if u.value.is_floating]
+        for bad in vanish.flag(floating, x):
+            self.note(bad)
+
+    def _within(self, window: Inner, limits: Limits, x: jax.Array) -> None:
+        size = magnitude(x)
+        if window.high is not None:
+            largest = np.asarray(jnp.finfo(size.dtype).max, limits.dtype)
+            self.note(~(size <= jnp.minimum(limits[0], largest).astype(size.dtype)))
+        if window.low is not None:
+            self.note(size < limits[1].astype(size.dtype))

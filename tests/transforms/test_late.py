@@ -1,0 +1,172 @@
+"""Loops that hand back their state: nothing is waited for, and nothing is wrong for long."""
+
+import gc
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax.transforms import _planning
+
+pytestmark = pytest.mark.core
+
+
+def f32(*numbers):
+    return jnp.asarray(numbers, jnp.float32)
+
+
+def told(call, *args):
+    """The result of a call, and what it warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        out = call(*args)
+    return out, [str(w.message) for w in caught if issubclass(w.category, tj.ScaleWarning)]
+
+
+def train(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w - 1) ** 2))(w)
+
+
+def test_a_training_loop_is_looked_at_once(monkeypatch):
+    looks, look = [], _planning.PlannedFunction._look
+    count = lambda self, *args: looks.append(args) or look(self, *args)
+    monkeypatch.setattr(_planning.PlannedFunction, "_look", count)
+    rng, step, w, plain = np.random.default_rng(0), tj.jit(train), f32(0.1, 0.2), f32(0.1, 0.2)
+    for _ in range(60):
+        x = jnp.asarray(rng.normal(size=(8, 2)), jnp.float32)
+        w, plain = step(w, x), jax.jit(train)(plain, x)
+    np.testing.assert_allclose(w, plain, rtol=1e-6)
+    assert len(looks) == 1
+    assert len(step.plans) == 1
+
+
+@pytest.mark.parametrize("check", ["late", "now"])
+def test_a_state_that_explodes_is_said_within_nine_calls(check):
+    """Its square leaves the range, and the next state would fit."""
+    step = tj.jit(lambda s, x: s * s / s * x, check=check)
+    s, bad = f32(1.0), []
+    for i in range(30):
+        s, said = told(step, s, f32(2.0 if i < 20 else 1e3))
+        if said:
+            break
+        if not np.isfinite(s).all():
+            bad.append(i)
+    assert len(bad) <= (9 if check == "late" else 0)
+    assert check == "now" or said
+
+
+def test_a_number_on_the_way_is_said_within_nine_calls():
+    """The state keeps its size: only the flag inside can tell."""
+    turn = lambda s, x: s + 0 * (jnp.exp(-x * jnp.abs(s)) * 1e35)
+    step, s, first = tj.jit(turn), f32(1.0), None
+    for i in range(60):
+        s, said = told(step, s, f32(80.0 if i < 20 else 100.0))
+        if said:
+            first = i
+            break
+    assert first is None or first - 20 <= 9
+
+
+def test_flags_that_no_call_has_read_are_said_where_plans_are_asked_for():
+    step, s = tj.jit(lambda s, x: s * s / s * x), f32(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tj.ScaleWarning)
+        for x in (2.0,) * 4 + (1e9,) * 4:
+            s = step(s, f32(x))
+    assert not np.isfinite(s).all()
+    with pytest.warns(tj.ScaleWarning, match="handed back"):
+        step.plans  # noqa: B018
+
+
+@pytest.mark.processes
+def test_flags_that_nobody_has_read_are_said_at_the_end_of_the_process():
+    code = """
+import jax.numpy as jnp, tanjax as tj
+step, s = tj.jit(lambda s: s * s / s * 1e5), jnp.ones(2, jnp.float32)
+for _ in range(6):
+    s = step(s)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ScaleWarning: tj.jit of <lambda>: results that were handed back" in done.stderr
+
+
+def test_results_are_recognised_by_references_not_by_their_ids():
+    """The id of a result that is gone is that of another array, which was taken for a state."""
+    double = tj.jit(lambda x: x * x / x)
+    for i in range(30):
+        x = f32(1.0 + i)
+        for _ in range(3):
+            x = double(x)
+        del x
+        gc.collect()
+        new, said = told(double, f32(1e30))
+        assert not said
+        np.testing.assert_allclose(new, 1e30, rtol=1e-6)
+
+
+def test_a_state_from_elsewhere_is_waited_for():
+    step = tj.jit(lambda s: s * s / s)
+    s = f32(2.0)
+    for _ in range(12):
+        s = step(s)
+    s, said = told(step, f32(1e30))
+    np.testing.assert_allclose(s, 1e30, rtol=1e-6)
+    assert not said
+
+
+def test_threads_with_loops_of_their_own_lose_no_warning():
+    step = tj.jit(lambda s, x: s * x)
+
+    def loop(x):
+        s = f32(1.0)
+        for _ in range(30):
+            s = step(s, f32(x))
+        return np.asarray(s)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(loop, (1.0, 1.5, 0.9, 1e4)))
+        step.plans  # noqa: B018
+    np.testing.assert_allclose(found[1], 1.5**30, rtol=1e-5)
+    np.testing.assert_allclose(found[2], 0.9**30, rtol=1e-5)
+    assert np.isinf(found[3]).all()
+    assert any("handed back" in str(w.message) for w in caught)
+
+
+def test_a_donated_state_is_given_away_in_a_loop():
+    step = tj.jit(lambda s, x: s + x / (1 + s * s), donate_argnums=0)
+    s, states = f32(1.0), []
+    for _ in range(12):
+        states.append(s)
+        s = step(s, f32(0.5))
+    assert all(x.is_deleted() for x in states)
+    assert np.isfinite(s).all()
+
+
+def test_an_unknown_check_is_refused():
+    with pytest.raises(ValueError, match="no check 'never'"):
+        tj.jit(lambda x: x, check="never")
+
+
+def test_without_checks_a_plan_is_taken_for_numbers_like_those_seen(monkeypatch):
+    looks, look = [], _planning.PlannedFunction._look
+    count = lambda self, *args: looks.append(args) or look(self, *args)
+    monkeypatch.setattr(_planning.PlannedFunction, "_look", count)
+    f = tj.jit(lambda x: jnp.exp(-x) * 1e30, check="off")
+    f(f32(60.0))
+    assert f.plans[-1].grade == "unchecked"
+    f(f32(70.0))
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize("check", ["late", "now", "off"])
+def test_first_calls_are_right_whatever_is_checked(check):
+    f = tj.jit(lambda m, r: m * m * 1e-30 / r**2, check=check)
+    np.testing.assert_allclose(f(f32(2e30), f32(1e11)), 4e60 * 1e-30 / 1e22, rtol=1e-6)
