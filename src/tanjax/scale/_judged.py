@@ -33,13 +33,11 @@ from .magnitudes._evaluate import (
     PARTS,
     UNDEFINED,
     Evaluation,
-    rounded,
     simulate,
 )
 from .magnitudes._losses import Mask, lost_errors, together
 from .magnitudes._nested import tested_by
 from .numbers import _range
-from .numbers._stored import clamp_to
 from .numbers._wide import Numbers, Wide, as_float, scaled
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
@@ -104,8 +102,6 @@ class Judged(NamedTuple):
             before, after = (plain.errors, plain.excused), (errors, excused)
             worse = sum(map(_count_worse, zip(*before, strict=True), zip(*after, strict=True)))
         lost = sum(int(np.count_nonzero(e)) for e in excused if e is not None)
-        if not lost and exponents is not None and not reference.estimated:
-            lost = strained(graph, reference, exponents)
         at, parts = (_nodes(simulated, kind) for kind in (UNDEFINED, PARTS))
         endless = any(_nodes(run, ENDLESS) for run in runs)
         return cls(lost, worse, errors, excused, at, parts, endless)
@@ -231,36 +227,6 @@ def _worst(errors: Sequence[Errors]) -> Errors:
     """By output, the larger of the errors of several runs."""
     one = lambda found: None if found[0] is None else functools.reduce(np.maximum, found)
     return [one(found) for found in zip(*errors, strict=True)]
-
-
-def strained(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:
-    """How many entries of the results are lost at exponents because numbers are rounded.
-
-    What a cancellation leaves is rounding, which may be many orders of magnitude larger than what
-    it should leave, and too large for the exponents that suit exact numbers. And where rounding
-    makes equals of two numbers, `max` takes both, and the gradient of the other one counts.
-    """
-    coarse, stored = (
-        rounded(graph, reference),
-        simulate(graph, reference, exponents, precision=True),
-    )
-    count = int(bool(_nodes(stored, ENDLESS)))
-    runs = zip(reference.outputs, coarse.outputs, stored.outputs, strict=True)
-    for use, (exact, x, y) in zip(graph.outputs, runs, strict=True):
-        if exact is not None and x is not None and y is not None and x.array.dtype.kind in "fc":
-            # What a result cannot hold whatever its exponents is no loss.
-            dtype, exponent = use.value.aval.dtype, exponents.of(use)
-            held = clamp_to(x, dtype, exponent).value
-            least = Wide(np.float64(limits(dtype).normal), exponent)
-            count += int(np.count_nonzero(_are_other(*together(exact, held, y, least))))
-    return count
-
-
-def _are_other(true: Numbers, held: Numbers, got: Numbers, least: Numbers) -> Mask:
-    """Which numbers are not even nearly what they should be; noise is no guide to noise."""
-    with np.errstate(all="ignore"):
-        room = 8 * np.abs(held - true) + np.maximum(np.abs(held), np.abs(true)) / 2 + least
-        return np.isfinite(held) & ~(np.abs(got - held) <= room) & ~np.isnan(room)
 
 
 def left_of(exact: Wide, coarse: Wide) -> tuple[Mask, Mask]:

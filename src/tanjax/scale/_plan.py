@@ -25,7 +25,7 @@ from operator import lt
 from typing import NamedTuple
 
 from ._choice import Chosen, Doubts, assigned, misfits
-from ._judged import Arrays, fitting, lacks, left_of, right_in, strained, unknown_primitives, unseen
+from ._judged import Arrays, fitting, lacks, left_of, right_in, unknown_primitives, unseen
 from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import NO_RULE, PARTS, Evaluation, Given, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
@@ -181,9 +181,7 @@ def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
     if not plan.identity and _strays(plan, m):
         return None
     simulated = simulate(graph, reference, None if plan.identity else at)
-    if losses(graph, reference, simulated, free=plan.free_outputs):
-        return None
-    return found if plan.identity or not strained(graph, reference, at) else None
+    return None if losses(graph, reference, simulated, free=plan.free_outputs) else found
 
 
 def _strays(plan: Plan, m: Magnitudes) -> bool:

@@ -497,8 +497,7 @@ def _joined(x):
 
 
 @pytest.mark.parametrize("f", [_looped, _branched, _joined], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("precision", [False, True])
-def test_what_an_earlier_run_has_is_what_a_run_finds(f, precision, monkeypatch):
+def test_what_an_earlier_run_has_is_what_a_run_finds(f, monkeypatch):
     """The same numbers, magnitudes and events, from fewer equations."""
     x = jnp.linspace(0.5, 2.0, 5, dtype=jnp.float32)
     closed = jax.make_jaxpr(f)(x)
@@ -509,9 +508,9 @@ def test_what_an_earlier_run_has_is_what_a_run_finds(f, precision, monkeypatch):
     def simulated(exponents, **forgotten):
         reference = evaluate(found.graph, [x])._replace(**forgotten)
         coarse = rounded(found.graph, reference)
-        reference.again["precision"] = coarse._replace(**forgotten)
+        reference.again["rounded"] = coarse._replace(**forgotten)
         count.clear()
-        out = simulate(found.graph, reference, exponents, precision=precision)
+        out = simulate(found.graph, reference, exponents)
         lists = [[y.array.tolist(), np.asarray(y.exponent).tolist()] for y in out.outputs]
         return str([lists, out.magnitudes, out.events, coarse.magnitudes]), len(count)
 

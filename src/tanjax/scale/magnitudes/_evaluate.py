@@ -3,14 +3,15 @@
 Which of a program's values leave the range of float16 is best found out by running the program.
 JAX cannot: it has the range of its types, and compiles. So the graph is run in NumPy on `Wide`
 arrays, equation by equation, nested graphs and loops included. The reference run notes every
-value's magnitude. The simulated run does the same with every result clamped to the range (not
-the precision) of its type; `losses` compares the two and says what the range alone has cost.
+value's magnitude. The rounded run does the same with every result rounded as in its type, and the
+simulated one clamps it to the range of its type, too; `losses` compares the three and says what the
+range has cost.
 
     reference = evaluate(graph, arguments)
     losses(graph, reference, simulate(graph, reference))  # empty: leave the program alone
 
 A later run takes from an earlier one what is computed of the very operands: at exponents that hold
-its numbers, a simulated run is the reference, and only looks whether they do.
+its numbers, a simulated run is the rounded one, and only looks whether they do.
 
 A node that is too large, has no rule or has effects (callbacks, printing) is not run: what depends
 on it is unknown (None), and `skipped` says why. A loop that is too long is sampled, see `_loops`.
@@ -95,33 +96,31 @@ def simulate(
     reference: Evaluation,
     exponents: Exponents | None = None,
     *,
-    precision: bool = False,
     wider: bool = False,
 ) -> Evaluation:
-    """Run a graph again with every result clamped to the range of its type.
+    """Run a graph again with every result rounded and clamped as its type does.
 
     **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is; `precision`: rounded as well; `wider`: what is too large
-    for float16 is kept, as XLA does where it computes in float32.
+    stored, None for the program as it is; `wider`: what is too large for float16 is kept, as XLA
+    does where it computes in float32.
     """
-    mode = "stored" if precision else "wider" if wider else "range"
-    if exponents is None and mode in reference.again:
-        return reference.again[mode]
-    base = reference.again.get("precision") if precision else reference
-    run = Run(graph, reference.budget, mode, reference.magnitudes, exponents, base)
-    run.must_end = not (base or reference).estimated
+    if exponents is None and "stored" in reference.again:
+        return reference.again["stored"]
+    base = rounded(graph, reference)
+    run = Run(graph, reference.budget, "stored", reference.magnitudes, exponents, base)
+    run.must_end, run.is_wider = not base.estimated, wider
     found = _run(graph, reference.arguments, run)
     if exponents is None:  # plain JAX, which is asked for twice
-        reference.again[mode] = found
+        reference.again["stored"] = found
     return found
 
 
 def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
     """Run a graph again with every result rounded as in its type, in a wide range; once."""
-    if "precision" not in reference.again:
-        run = Run(graph, reference.budget, "precision", base=reference)
-        reference.again["precision"] = _run(graph, reference.arguments, run)
-    return reference.again["precision"]
+    if "rounded" not in reference.again:
+        run = Run(graph, reference.budget, "rounded", base=reference)
+        reference.again["rounded"] = _run(graph, reference.arguments, run)
+    return reference.again["rounded"]
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Given], run: Run) -> Evaluation:
@@ -166,14 +165,15 @@ class Run:
         self.mode, self.exponents = mode, exponents
         self.magnitudes = list(magnitudes or [None] * len(graph.values))
         self.estimated, self.refused, self.depth = False, False, 0
+        self.is_wider = False  # whether what is too large for float16 is kept
         self.must_end = False  # whether every loop ends in a wide range, within the same budget
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.store = {
-            "reference": self.note, "range": self.clamp, "precision": self.round,
-            "wider": self.clamp,
+            "reference": self.note,
+            "rounded": lambda value, x: self.note(value, coarse(value, x)),
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
-        }[mode]  # fmt: skip
+        }[mode]
         self.by_use = exponents is not None
         self.around: list[Node] = []  # nodes whose graphs are being run
         self.apart: dict[int, Wide] = {}  # by value, what others of its readers may have
@@ -223,7 +223,7 @@ class Run:
         return bool(exponent == power * self.exponent(node.uses[0]))
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Place, node: Any) -> Clamped:
-        found = clamp_to(x, dtype, exponent, wider=self.mode == "wider")
+        found = clamp_to(x, dtype, exponent, wider=self.is_wider)
         for kind, entries in (("overflow", found.overflowed), ("underflow", found.flushed)):
             if entries:
                 self.count(place, kind, node, entries)
@@ -231,10 +231,6 @@ class Run:
 
     def count(self, place: Place, kind: str, node: Node | None, entries: int) -> None:
         self.events.setdefault((id(place), kind), [place, node, 0])[2] += entries
-
-    def round(self, value: Value, x: Wide) -> None:
-        """Keep a result rounded to the precision of its type, in any range."""
-        self.note(value, coarse(value, x))
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
@@ -325,8 +321,7 @@ class Run:
                 continue
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
-            stored = self.mode in ("range", "stored", "wider")
-            if stored and node.primitive in _MANY and node.outputs[0].is_floating:
+            if self.mode == "stored" and node.primitive in _MANY and node.outputs[0].is_floating:
                 results = self.by_parts(node, law, xs, results)
             store = self.again if results is known else self.store
             for value, result in zip(node.outputs, results, strict=True):
@@ -349,7 +344,7 @@ class Run:
 
     def again(self, value: Value, x: Wide) -> None:
         """Keep a result of an earlier run, which is rounded already if this one rounds."""
-        (self.clamp if self.mode in ("range", "stored", "wider") else self.store)(value, x)
+        (self.clamp if self.mode == "stored" else self.store)(value, x)
 
     def by_parts(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum or product of many, some of whose parts may leave the range."""
@@ -359,7 +354,7 @@ class Run:
             if not entries:
                 results, entries = parts_vanish(node, law, xs, results, exponent)
                 kind = "underflow"
-        elif self.mode == "wider" or self.is_apart(node):
+        elif self.is_wider or self.is_apart(node):
             return results
         else:
             kind, (results, entries) = PARTS, parts_leave(node, xs, results)

@@ -379,7 +379,7 @@ class Attempt(Bounds):
             self.harmful |= given.sources
             return own
         is_whole = given.is_whole and own.is_whole and vanish.keeps_zeros
-        if vanish.divides(node, 1) and self._of(uses[1]).size > NEVER:
+        if any(vanish.divides(node, u.position) and self._of(u).size > NEVER for u in uses):
             is_whole = False
         both = max(size, own.size) if is_whole else log_add(size, own.size)
         return Off(both, own.sources | given.sources, is_whole)
