@@ -25,8 +25,10 @@ from .numbers._wide import Wide as Wide
 from .replay._replay import replay as replay
 from .windows import (
     Windows as Windows,
+    extremes as extremes,
     find as find,
     flagged as flagged,
     limits_of as limits_of,
+    magnitudes_in as magnitudes_in,
     outside as outside,
 )

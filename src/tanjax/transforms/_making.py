@@ -241,6 +241,34 @@ class Making:
             watch = Watch(seen, leaves)
         return entry.unwatched()._replace(watch=watch, is_unchecked=True)
 
+    def measured(
+        self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, leaves: Leaves
+    ) -> Entry:
+        """An entry whose magnitudes are estimates, with those that its program has, all of it run.
+
+        **Cost:** a compilation, and a run.
+        """
+        from tanjax.scale import extremes, magnitudes_in
+
+        plan = entry.plan
+
+        def make() -> Function:
+            run, finish = extremes(plan.graph, plan.exponents), self._finish(plan, case)
+
+            def ends(*args: PyTree, **kwargs: PyTree) -> tuple[jax.Array, PyTree]:
+                found, results = run(jax.tree.leaves(self.given.dynamic(args, kwargs)))
+                return found, finish(results)
+
+            return jax.jit(ends, **self.given.shifted(0, donates=False))
+
+        found, _ = case.program(("extremes", plan.exponents, plan.method), make)(*args, **kwargs)
+        magnitudes = magnitudes_in(plan.graph, plan.exponents, found)
+        pairs = zip(magnitudes, plan.magnitudes, strict=True)
+        plan = plan._replace(
+            magnitudes=[new if new and new.high < np.inf else old for new, old in pairs]
+        )
+        return self.drawn(case, entry.unwatched()._replace(plan=plan), leaves, entry)
+
     def with_windows(self, case: Case, entry: Entry, leaves: Leaves) -> Entry:
         """The entry with windows around these numbers, if there are any."""
         from tanjax.scale import find, limits_of

@@ -353,7 +353,7 @@ class PlannedFunction:
         self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, kept: Any
     ) -> tuple[PyTree, Entry, list[str]]:
         """Not everything was run on numbers: windows decide, or else a run on all of them."""
-        out = _NOTHING if entry.is_unchecked else self._in_windows(entry, self._given.kept(*kept))
+        out, entry = self._in_windows(case, entry, leaves, kept)
         if out is not _NOTHING:
             return out, entry, []
         thorough = self._making.plan(case, self._leaves_of(*kept), thorough=True)
@@ -370,15 +370,23 @@ class PlannedFunction:
             return entry.program(*args, **kwargs), entry, [PARTLY]
         return self._alarmed(case, entry, leaves, args, kwargs, kept)
 
-    def _in_windows(self, entry: Entry, given: tuple[Args, Kwargs]) -> PyTree:
-        """The results of an entry, if its windows say that they are right."""
-        args, kwargs = given
-        if entry.watch is None:
-            return _NOTHING
-        if entry.flagged is None:
-            return entry.program(*args, **kwargs)
-        found = self._flagged(entry, args, kwargs)
-        return _NOTHING if found is None or found[0] else found[1]
+    def _in_windows(
+        self, case: Case, entry: Entry, leaves: Leaves, kept: Any, *, is_measured: bool = False
+    ) -> tuple[PyTree, Entry]:
+        """The results of an estimated entry, if its windows, or others, say that they are right."""
+        if entry.is_unchecked:
+            return _NOTHING, entry
+        args, kwargs = self._given.kept(*kept)
+        if entry.watch is not None:
+            if entry.flagged is None:
+                return entry.program(*args, **kwargs), entry
+            found = self._flagged(entry, args, kwargs)
+            if found is not None and not found[0]:
+                return found[1], entry
+        if is_measured or entry.plan.has_effects or self._is_over_hosts:
+            return _NOTHING, entry
+        entry = self._making.measured(case, entry, *self._given.kept(*kept), leaves)
+        return self._in_windows(case, entry, leaves, kept, is_measured=True)
 
     def _alarmed(
         self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, kept: Any
@@ -393,8 +401,7 @@ class PlannedFunction:
             believed = self._making.instead(entry, plan.believed())
             leaves = self._leaves_of(*kept)
             believed = self._making.drawn(case, believed, leaves, entry)
-            given = self._given.kept(*kept)
-            right = _NOTHING if believed.is_unchecked else self._in_windows(believed, given)
+            right, believed = self._in_windows(case, believed, leaves, kept)
             if right is not _NOTHING:
                 return right, believed, []
             return out, believed, [*doubts, PARTLY]

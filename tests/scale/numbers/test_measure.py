@@ -13,7 +13,6 @@ from hypothesis import given, settings, strategies as st
 from tanjax._dtype_range import normal_range
 from tanjax.scale.graph._graph import ZERO, Magnitude
 from tanjax.scale.numbers import ANYWHERE, Spread, Window, _extremes, inside, measure
-from tanjax.scale.numbers._together import Together
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -186,16 +185,3 @@ def test_the_ends_of_large_arrays_of_any_signs_are_seen(dtype, signs):
         assert inside(numbers(dtype, *y), Window(-2.0, 3.0))
         assert not inside(numbers(dtype, *y), Window(-1.0, 3.0))
         assert not inside(numbers(dtype, *y), Window(-2.0, 2.0))
-
-
-def test_a_look_beside_a_program_knows_which_arguments_it_is_for(monkeypatch):
-    monkeypatch.setattr(Together, "EAGER", 0)
-    monkeypatch.setattr(Together, "APART", 0)
-    near, far = jnp.full(3, 1.0), jnp.full(3, 1e9)
-    look, known = Together([Window(-1.0, 1.0)]), {}
-    look.begin([near])
-    add = jax.jit(lambda x, y: x + y)
-    first, second = (look.riding(add, [place], known) for place in (0, 1))
-    for program, is_inside in ((first, True), (second, False)):
-        begun, _ = program(near, far)
-        assert look.inside([near], begun) == is_inside

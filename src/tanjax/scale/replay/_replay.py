@@ -8,8 +8,8 @@ converted here and now.
     graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
     replay(graph, Exponents.none(graph))([np.float32(2.0)])  # [Array(3., dtype=float32)]
 
-A watched program hands each number to a `Watcher`, which raises a flag inside the program: loops
-carry it, branches return it.
+A watched program hands each number to a `Watcher`, which collects a flag, or extremes, inside the
+program: loops carry them, branches return them.
 
 Sharp edge: equal numbers share a barrier, so a constant may be hidden from XLA where one of its
 readers would not need that.
@@ -45,7 +45,10 @@ Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval, w
 
 
 class Watcher(Protocol):
-    """Who is told of every number of a graph, and raises a flag (`scale/windows/_flag.py`)."""
+    """Who is told of every number of a graph, and raises a flag (`scale/windows`).
+
+    A flag is a truth value, or numbers of which the largest count.
+    """
 
     def entered(self, value: Value, x: Array) -> None:
         """An argument of a nested graph."""
@@ -65,11 +68,11 @@ class Watcher(Protocol):
     def fresh(self) -> Watcher:
         """A watcher of a nested graph."""
 
-    def note(self, bad: jax.Array) -> None:
-        """Raise the flag where this is true."""
+    def note(self, flag: jax.Array) -> None:
+        """Join the flag of a nested graph."""
 
     def raised(self) -> jax.Array:
-        """The flag, a truth value."""
+        """The flag."""
 
 
 Flags: TypeAlias = tuple[jax.Array, ...]  # the flag of a nested graph; none where it is not watched
@@ -245,7 +248,7 @@ def _joins(node: Node) -> bool:
 def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) -> Arrays:
     if node.primitive in NESTED:
         is_watched = watch is not None and watch.enters(node)
-        flags: Flags = (jnp.array(False),) if is_watched else ()
+        flags: Flags = (watch.fresh().raised(),) if is_watched else ()  # type: ignore[union-attr]
         flags, results = NESTED[node.primitive](node, operands, _Inside(e, watch, flags))
         for flag in flags:
             watch.note(flag)  # type: ignore[union-attr]
@@ -297,7 +300,7 @@ class _Inside(NamedTuple):
         for value, x in zip(graph.inputs, arguments, strict=True):
             watch.entered(value, x)
         results = _run(graph, arguments, self.e, watch)
-        return (before[0] | watch.raised(), *results)
+        return (lax.max(before[0], watch.raised()), *results)
 
     def cut(self, results: Sequence[Array]) -> tuple[Flags, Arrays]:
         """Flags and results apart."""
@@ -391,7 +394,7 @@ def _shard_map(node: Node, operands: Arrays, inside: _Inside) -> Nested:
 
     def on_device(*args: Array) -> Columns:
         flags, out = inside.cut(inside.run(node.graphs[0], args, inside.flags))
-        return (*(lax.reshape(flag, (1,)) for flag in flags), *out)
+        return (*(lax.expand_dims(flag, (0,)) for flag in flags), *out)
 
     mapped = jax.shard_map(
         on_device,
@@ -402,7 +405,7 @@ def _shard_map(node: Node, operands: Arrays, inside: _Inside) -> Nested:
         check_vma=params["check_vma"],
     )
     flags, out = inside.cut(mapped(*operands))
-    return tuple(map(jnp.any, flags)), out
+    return tuple(jnp.max(flag, 0) for flag in flags), out
 
 
 NESTED = {

@@ -101,7 +101,7 @@ class _Watch:
         return _Watch(self._windows, self._places, self._limits)
 
     def note(self, bad: jax.Array) -> None:
-        """Raise the flag where this is true."""
+        """Raise the flag where this is true; of a nested graph, its flag."""
         before = self._bad.get(bad.shape)
         self._bad[bad.shape] = bad if before is None else before | bad
 
@@ -148,9 +148,11 @@ class _Watch:
             self.note(bad)
 
     def _within(self, window: Inner, limits: Limits, x: jax.Array) -> None:
+        """Reductions of the numbers, so that no array of conditions is kept for the flag."""
         size = magnitude(x)
         if window.high is not None:
             largest = np.asarray(jnp.finfo(size.dtype).max, limits.dtype)
-            self.note(~(size <= jnp.minimum(limits[0], largest).astype(size.dtype)))
+            high = jnp.minimum(limits[0], largest).astype(size.dtype)
+            self.note(~(jnp.max(size, initial=0.0) <= high))
         if window.low is not None:
-            self.note(size < limits[1].astype(size.dtype))
+            self.note(jnp.min(size, initial=jnp.inf) < limits[1].astype(size.dtype))
