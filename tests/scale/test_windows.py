@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tanjax.scale import plan
+from tanjax.scale import build, plan
+from tanjax.scale.graph._graph import Exponents
 from tanjax.scale.numbers import Window, inside, measure
-from tanjax.scale.windows import find, flagged, limits_of, outside
+from tanjax.scale.windows import extremes, find, flagged, limits_of, magnitudes_in, outside
 
 pytestmark = pytest.mark.core
 
@@ -122,6 +123,27 @@ def test_numbers_of_a_call_that_overflow_have_no_window():
     assert Drawn(lambda x: jnp.sqrt(x * x), f32(1e-3)).windows is not None
     drawn = Drawn(lambda x: jnp.stack([x * x, 1 / x]), f32(1e30, 1e-30))
     assert drawn.windows is None or drawn.plan.alarms
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_extremes_of_a_run_are_the_magnitudes_of_a_look(name):
+    program, args = FLAGGED[name]
+    drawn = Drawn(program, *args)
+    graph, e = drawn.plan.graph, drawn.plan.exponents
+    found, _ = jax.jit(extremes(graph, e))(args)
+    pairs = zip(magnitudes_in(graph, e, found), drawn.plan.magnitudes, strict=True)
+    known = [(m, seen) for m, seen in pairs if m is not None and seen is not None]
+    assert len(known) >= 3
+    for m, seen in known:
+        np.testing.assert_allclose([m.low, m.high], [seen.low, seen.high], atol=1e-3)
+
+
+def test_extremes_of_what_overflows_are_infinite():
+    closed = jax.make_jaxpr(lambda x: x * x / x)(jnp.float32(1e30))
+    graph = build(closed)
+    none = Exponents.none(graph)
+    found, _ = jax.jit(extremes(graph, none))([jnp.float32(1e30)])
+    assert magnitudes_in(graph, none, found)[graph.nodes[0].outputs[0].index].high == np.inf
 
 
 def test_windows_of_a_state_are_asked_on_the_device_as_on_the_host():

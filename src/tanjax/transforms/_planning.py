@@ -155,6 +155,19 @@ class PlannedFunction:
         return self._planned(case, leaves, args, kwargs)
 
     def _planned(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
+        """A call of a program that was traced; of JAX's own, with a warning, where ours fails."""
+        try:
+            return self._answer(case, leaves, args, kwargs)
+        except Warning:
+            raise
+        except Exception as error:  # memory, or the compiler; nothing is remembered of it
+            if case.closed.effects:
+                raise
+            out = self.jitted(*args, **kwargs)  # what JAX cannot run raises again
+            self._fails(error)
+            return out
+
+    def _answer(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
         """A call of a program that was traced."""
         state = case.state
         pairs: Pairs = ()
@@ -284,10 +297,9 @@ class PlannedFunction:
         try:
             found = self._making.find(case, leaves)
         except Exception as error:  # nothing is remembered of it
-            if any(getattr(x, "is_deleted", bool)() for x in leaves):
-                return self.jitted(*args, **kwargs)  # JAX says so
+            out = self.jitted(*args, **kwargs)
             self._fails(error)
-            return self.jitted(*args, **kwargs)
+            return out
         entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
         kept, looks = self._given.kept(args, kwargs), case.state.looks
         if found.is_new and plan.doubts and not (plan.has_effects or self._is_over_hosts):
@@ -385,7 +397,10 @@ class PlannedFunction:
                 return found[1], entry
         if is_measured or entry.plan.has_effects or self._is_over_hosts:
             return _NOTHING, entry
-        entry = self._making.measured(case, entry, *self._given.kept(*kept), leaves)
+        try:
+            entry = self._making.measured(case, entry, *self._given.kept(*kept), leaves)
+        except FloatingPointError:  # of `jax_debug_nans`
+            return _NOTHING, entry
         return self._in_windows(case, entry, leaves, kept, is_measured=True)
 
     def _alarmed(

@@ -246,6 +246,19 @@ def test_a_rule_that_fails_leaves_its_value_unknown(monkeypatch):
     assert_same_bits(tj.jit(f)(x), jax.jit(f)(x))
 
 
+def test_a_program_of_a_plan_that_fails_is_replaced_by_that_of_jax(monkeypatch):
+    """As where a second program does not fit into memory."""
+
+    def broken(node, operands, exponents):
+        raise MemoryError("while a plan is compiled")
+
+    monkeypatch.setitem(LAWS, "mul", dataclasses.replace(LAWS["mul"], replay=broken))
+    f, x = tj.jit(square_over), full(LARGE)
+    for _ in range(2):
+        with pytest.warns(ScaleWarning, match="could not be planned"):
+            assert_same_bits(f(x), jax.jit(square_over)(x))
+
+
 def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):
     def broken(node, *operands):
         raise ValueError("no bounds")

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..graph._graph import ZERO, Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Value
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._vanish import magnitude
 from ..replay._replay import Array, Arrays, run_watched
 
@@ -44,17 +44,11 @@ def extremes(
 
 
 def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitudes:
-    """What `extremes` has found, as true magnitudes; None of a value that was never computed."""
-    out: Magnitudes = []
+    """What `extremes` has found, as true magnitudes; None of what is zero or never computed."""
+    out: list[Magnitude | None] = []
     for value, (high, less) in zip(graph.values, np.asarray(found, float).tolist(), strict=True):
-        if not value.is_floating or value.kind == "constant":
-            out.append(None)
-        elif high == -np.inf:
-            out.append(ZERO)
-        else:
-            at = e.of(value)
-            top = np.inf if np.isnan(high) else high + at
-            out.append(Magnitude(min(at - less, top), top, True))
+        at, top = e.of(value), np.inf if np.isnan(high) else high
+        out.append(None if top == -np.inf else Magnitude(min(at - less, at + top), at + top, True))
     return out
 
 
