@@ -125,7 +125,9 @@ def test_numbers_of_a_call_that_overflow_have_no_window():
     assert drawn.windows is None or drawn.plan.alarms
 
 
-@pytest.mark.parametrize("name", FLAGGED)
+@pytest.mark.parametrize(
+    "name", sorted(FLAGGED.keys() - {"a system"})
+)  # whose factors are one array
 def test_extremes_of_a_run_are_the_magnitudes_of_a_look(name):
     program, args = FLAGGED[name]
     drawn = Drawn(program, *args)
