@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ._cases import Case, Entry
 
 _CASES = 256  # and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
-_FAR = 0.1  # relative
 _NEAR = 4.0  # bits; promise: `check="off"` looks again where arguments are others
 
 # What a program is traced for: the form of its arguments first, JAX's settings last.
@@ -54,10 +53,6 @@ ABSTRACT = (
 SHORT = (
     "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
     "after a cancellation is rounding, and leaves its range."
-)
-DIFFER = (
-    "a loop was sampled or an array bounded, numbers seem to leave their range, and with exponents "
-    "the results are others: those of plain JAX are kept, and may be wrong."
 )
 PARTLY = (
     "a loop was sampled or an array bounded, because to look at all of its numbers takes too long, "
@@ -361,27 +356,6 @@ def _is_same_program(a: Plan, b: Plan) -> bool:
     if a.identity or b.identity:
         return a.identity and b.identity
     return a.method == b.method and a.exponents == b.exponents
-
-
-def doubts_of_plain(plan: Plan, results: PyTree, planned: PyTree) -> tuple[str, ...]:
-    """What is said where an estimated plan has results that are not nearly those of plain JAX.
-
-    A long computation may amplify rounding, so that only what is a tenth off counts; and a plan
-    that leaves the range itself is no witness.
-    """
-    trios = zip(*map(jax.tree.leaves, (results, planned)), plan.output_exponents, strict=True)
-    differ = False
-    for x, y, exponent in trios:
-        if not jnp.issubdtype(x.dtype, jnp.inexact):
-            continue
-        wide = np.result_type(np.float64, 1j if x.dtype.kind == "c" else 1.0)
-        a, b = np.asarray(x).astype(wide), np.asarray(y).astype(wide) * np.exp2(exponent)
-        if not np.isfinite(b).all() or ((b == 0) & (a != 0)).any():
-            return ()
-        sizes = np.maximum(np.abs(a), np.abs(b))
-        room = _FAR * (sizes + _FAR**2 * np.max(sizes, initial=0.0))
-        differ = differ or bool((np.abs(a - b) > room).any())
-    return (DIFFER,) * differ
 
 
 def is_worse(planned: PyTree, plain: PyTree) -> bool:

@@ -49,7 +49,7 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import ABSTRACT, PARTLY, SHORT, SLOW, Making, doubts_of_plain, failed, is_worse
+from ._making import ABSTRACT, PARTLY, SHORT, SLOW, Making, failed, is_worse
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
@@ -410,16 +410,13 @@ class PlannedFunction:
         plan, finite = entry.plan, all(map(is_finite, leaves))
         out = self.jitted(*args, **kwargs)
         if not finite or (all_finite(out) and not plan.is_missed(jax.tree.leaves(out))):
-            again, named = self._given.kept(*kept)
-            asks = finite and not self._is_over_hosts
-            doubts = doubts_of_plain(plan, out, entry.program(*again, **named)) if asks else ()
             believed = self._making.instead(entry, plan.believed())
             leaves = self._leaves_of(*kept)
             believed = self._making.drawn(case, believed, leaves, entry)
             right, believed = self._in_windows(case, believed, leaves, kept)
             if right is not _NOTHING:
                 return right, believed, []
-            return out, believed, [*doubts, PARTLY]
+            return out, believed, [PARTLY]
         entry = case.put(entry._replace(plan=plan._replace(is_confirmed=True)), entry)
         return entry.program(*kept[0], **kept[1]), entry, [PARTLY]
 
