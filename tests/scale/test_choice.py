@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tanjax as tj
 from tanjax.scale import _choice
 from tanjax.scale._judged import Judged
 from tanjax.scale._plan import plan
@@ -42,3 +43,10 @@ def test_exponents_that_lose_what_plain_jax_has_are_worse_than_any_that_lose_oth
     assert best.badness < some.badness < many.badness < worse.badness
     assert best.is_right
     assert not some.is_right
+
+
+def test_branches_that_are_not_taken_ask_for_no_exponent():
+    """Their zeros stand in for what another branch keeps for its gradient, here 1e40."""
+    branches = [lambda x: x, lambda x: x * x * x / 1e50, lambda x: -x, jnp.sin]
+    slope = jax.grad(lambda x: jax.lax.switch((x > 0).astype(int), branches, x))
+    np.testing.assert_allclose(tj.jit(slope)(jnp.float32(1e20)), 3e-10, rtol=1e-6)

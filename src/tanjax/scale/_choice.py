@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
-from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph
+from .graph._graph import ZERO, Exponents, Magnitude, Magnitudes, ScaleGraph
 from .magnitudes._evaluate import Evaluation, rounded
 from .magnitudes._parts import needs_nothing
 from .numbers import _range
@@ -57,9 +57,9 @@ def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
     return [_of_both(exact, coarse) for exact, coarse in pairs]
 
 
-def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude | None:
+def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude:
     if exact is None or coarse is None or coarse.is_zero:
-        return exact
+        return exact or coarse or ZERO  # of a branch that is not taken any exponent will do
     if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
         return exact
     return Magnitude(coarse.low, max(exact.high, coarse.high), True)
