@@ -17,6 +17,7 @@ pytestmark = pytest.mark.core
 
 LAYERS = (
     "units",
+    "jaxprs",
     "scale",
     "arrays",
     "registry",

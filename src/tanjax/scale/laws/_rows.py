@@ -29,10 +29,10 @@ from tanjax import _compat
 from tanjax._jaxpr_types import Steps
 from tanjax.units.signatures import Each, Monomial, Signature
 
-from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
-from ..numbers._range import exponents, fits_at_zero
-from ._identities_powers import meant
+from ..graph._graph import Magnitudes, Node, Use, Value
+from ._identities_powers import meant, number_of
 from ._law import LAWS, Law
+from ._range import exponents, fits_at_zero
 
 Thing: TypeAlias = Use | Value  # what has an exponent
 T = TypeVar("T", bound=Thing)
@@ -242,7 +242,7 @@ def triangular_solve(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def factors(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """The two factors that `lu` packs into an array, read apart (`graph/_lu.py`)."""
+    """The two factors that `lu` packs into an array, read apart (`_lu.py`)."""
     packed, *_, lower, upper = node.outputs
     yield from equal([node.uses[0], upper])
     yield from zero([packed, lower])
@@ -259,7 +259,7 @@ def _tie(outside: Iterable[Thing], inside: Iterable[Thing]) -> Iterator[Row]:
 def call(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Jit, remat, custom rules, shard_map: operands are the callee's arguments."""
     (body,) = node.graphs
-    given = callee_uses(node)
+    given = node.given
     yield from zero(u for u in node.uses if u not in given)
     yield from _tie(given, body.inputs)
     yield from _tie(node.outputs, body.outputs)
@@ -284,5 +284,5 @@ def while_loop(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 def branches(node: Node, m: Magnitudes) -> Iterator[Row]:
     for branch in node.graphs:
-        yield from _tie(node.uses[1:], branch.inputs)
+        yield from _tie(node.given, branch.inputs)
         yield from _tie(node.outputs, branch.outputs)
