@@ -69,16 +69,19 @@ def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
     return ()
 
 
-def given(equation: JaxEquation, operands: Sequence[T]) -> Sequence[T]:
-    """The operands that are the arguments of the jaxpr of a call, or of each branch."""
-    kind = KINDS.get(equation.primitive.name)
+def given(equation: JaxEquation, operands: Sequence[T]) -> list[Sequence[T]]:
+    """The operands that are the arguments of each jaxpr of an equation."""
+    params, kind = equation.params, KINDS.get(equation.primitive.name)
+    if kind is Kind.WHILE:
+        tested, fixed, carry, _ = _compat.Loop.of(params).cut(operands)
+        return [[*tested, *carry], [*fixed, *carry]]
     if kind is Kind.BRANCH:
-        return operands[1:]
-    if kind is not Kind.SOLVE:
-        return operands
-    counts = equation.params["const_lengths"]
-    start = counts.matvec + counts.vecmat
-    return [*operands[start : start + counts.solve], *operands[sum(counts) :]]
+        return [operands[1:]] * len(params["branches"])
+    if kind is Kind.SOLVE:
+        counts = params["const_lengths"]
+        start = counts.matvec + counts.vecmat
+        return [[*operands[start : start + counts.solve], *operands[sum(counts) :]]]
+    return [operands]
 
 
 def trips(equation: JaxEquation) -> float:

@@ -21,7 +21,8 @@ from .assign._assign import Assignment
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph
 from .laws import _range
 from .laws._rewrites import guarded
-from .magnitudes._evaluate import Evaluation, rounded
+from .magnitudes._evaluate import rounded
+from .magnitudes._evaluation import Evaluation
 from .magnitudes._parts import needs_nothing
 
 # Demands tried on a sample, which is run once more for each: a second where loops are long.

@@ -28,16 +28,8 @@ from tanjax.jaxprs import Kind
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
 from .laws import _range
 from .laws._law import LAWS
-from .magnitudes._evaluate import (
-    ENDLESS,
-    NO_RULE,
-    OVER_BUDGET,
-    PARTS,
-    UNDEFINED,
-    Evaluation,
-    rounded,
-    simulate,
-)
+from .magnitudes._evaluate import rounded, simulate
+from .magnitudes._evaluation import ENDLESS, NO_RULE, OVER_BUDGET, PARTS, UNDEFINED, Evaluation
 from .magnitudes._losses import Mask, lost_errors, together
 from .magnitudes._nested import tested_by
 from .numbers._stored import clamp_to
@@ -119,8 +111,8 @@ def _nodes(simulated: Evaluation, kind: str) -> frozenset[int]:
 def _may_not_end(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
     """Whether a number that the test of a loop reads may leave the range at its exponent."""
     loops = [node for node in graph.walk() if node.kind is Kind.WHILE]
-    carries = [(node.graphs[1].inputs[-len(node.outputs) :], tested_by(node)) for node in loops]
-    read = [values[i] for values, places in carries for i in places if values[i].is_floating]
+    read = [node.carried[i][1] for node in loops for i in tested_by(node)]
+    read = [v for v in read if v.is_floating]
     ends = [(exponents.of(v), _range.exponents(v, m), _range.holds_together(v, m)) for v in read]
     return any(at and not (holds and low <= at <= high) for at, (low, high), holds in ends)
 

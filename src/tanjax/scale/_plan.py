@@ -30,7 +30,8 @@ from .graph._build import build
 from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value
 from .laws import _range
 from .laws._rewrites import all_guarded, guarded
-from .magnitudes._evaluate import NO_RULE, PARTS, Evaluation, Given, evaluate, rounded, simulate
+from .magnitudes._evaluate import evaluate, rounded, simulate
+from .magnitudes._evaluation import NO_RULE, PARTS, Evaluation, Given
 from .magnitudes._intervals import bound
 from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses

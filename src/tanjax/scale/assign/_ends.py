@@ -44,7 +44,7 @@ def _follow(graph: ScaleGraph, ends: Ends) -> None:
             for use, out in zip(inner.outputs, node.outputs, strict=True):
                 _note(ends, [use.value], ends.get(out.index, LARGEST))
             _follow(inner, ends)
-            for use, given in zip(node.given, inner.inputs, strict=True):
+            for use, given in zip(node.given[0], inner.inputs, strict=True):
                 _note(ends, [use.value], ends.get(given.index, LARGEST))
             continue
         for position, use in enumerate(node.uses):

@@ -130,9 +130,22 @@ class Node:
         return bool(self.graphs) and not self.is_loop and self.kind is not Kind.BRANCH
 
     @property
-    def given(self) -> Sequence[Use]:
-        """The operands that are the arguments of the nested graph of a call, or of each branch."""
+    def given(self) -> list[Sequence[Use]]:
+        """The operands that are the arguments of each nested graph."""
         return given(self.equation, self.uses)
+
+    @property
+    def returning(self) -> Sequence[ScaleGraph]:
+        """The nested graphs whose results are those of the node: not the test of a loop."""
+        return self.graphs[-1:] if self.is_loop else self.graphs
+
+    @property
+    def carried(self) -> list[tuple[Use, Value]]:
+        """The results of a loop's body, and the arguments that they are in the next iteration."""
+        if not self.is_loop:
+            return []
+        body, loop = self.graphs[-1], _compat.Loop.of(self.params)
+        return list(zip(body.outputs[: loop.carries], body.inputs[loop.fixed :], strict=False))
 
     @property
     def source(self) -> str:

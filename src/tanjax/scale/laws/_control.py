@@ -17,7 +17,7 @@ import math
 import jax
 import numpy as np
 
-from tanjax.jaxprs import Kind
+from tanjax.jaxprs import KINDS
 
 from ..graph._graph import Node
 from ..numbers._interval_record import NOTHING, Records, sum_of
@@ -83,9 +83,7 @@ law(
 
 # -- other jaxprs ---------------------------------------------------------------------------------
 
-_ROWS = {Kind.SCAN: rows.scan, Kind.WHILE: rows.while_loop, Kind.BRANCH: rows.branches}
-for _kind in Kind:
-    law(" ".join(_kind.value), "", rows=_ROWS.get(_kind, rows.call))
+law(" ".join(KINDS), "", rows=rows.nested)
 
 # -- nothing of numbers ---------------------------------------------------------------------------
 

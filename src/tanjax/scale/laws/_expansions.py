@@ -23,6 +23,8 @@ from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation, Steps
 from tanjax._typing import Factor, Function
 
 from . import _lu
+from ._forms import reducer_of
+from ._windows import REDUCERS
 
 
 def _polynomial(x: Array, *coefficients: Array, **_: object) -> Array:
@@ -57,15 +59,6 @@ def _frexp(x: Array) -> tuple[Array, Array]:
     m = jnp.where(over, m * 0.5, jnp.where(under, m * 2, m)).astype(x.dtype)
     e = e + over.astype(jnp.int32) - under.astype(jnp.int32)
     return jnp.where(ordinary, m, x), jnp.where(ordinary, e, 0)
-
-
-REDUCERS = ("add", "mul", "max", "min", "and", "or", "xor")
-
-
-def reducer_of(jaxpr: Steps) -> str:
-    """The primitive that the function of a reduction is; empty if it has several equations."""
-    equations = getattr(jaxpr, "jaxpr", jaxpr).eqns
-    return equations[0].primitive.name if len(equations) == 1 else ""
 
 
 def _reduction(

@@ -53,8 +53,7 @@ def called(equation: JaxEquation) -> tuple[Steps, Sequence[JaxVariable]] | None:
     """
     if KINDS.get(equation.primitive.name) not in (Kind.JIT, Kind.SOLVE):
         return None
-    (inner,) = nested_jaxprs(equation)
-    return inner, given(equation, equation.invars)
+    return nested_jaxprs(equation)[0], given(equation, equation.invars)[0]
 
 
 def hands_out(equation: JaxEquation) -> bool:

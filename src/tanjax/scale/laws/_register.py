@@ -67,7 +67,7 @@ def register_law(
     if name in LAWS and not override:
         raise _refused(name, f"there is a law already: {LAWS[name]}.", "pass `override=True`.")
     if signature == _CALL:
-        signature, functions["rows"] = "", rows or rows_of.call
+        signature, functions["rows"] = "", rows or rows_of.nested
         KINDS[name] = Kind.CALL
     else:
         _check(name, signature)

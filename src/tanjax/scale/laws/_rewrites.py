@@ -106,7 +106,7 @@ class _Joins:
                 self._join(node)
             if node.is_call:
                 called = node.graphs[0]
-                for argument, use in zip(called.inputs, node.given, strict=True):
+                for argument, use in zip(called.inputs, node.given[0], strict=True):
                     self.given[argument.index] = use.value
                 self.visit(called)
                 for out, use in zip(node.outputs, called.outputs, strict=True):

@@ -30,8 +30,7 @@ from ..numbers._wide import Apart, Numbers, Wide, align, normalised
 from . import _rows as rows, _vanish as vanish
 from ._by_jax import in_range, in_range_or_zero
 from ._contractions import contract, contract_spread, factors
-from ._expansions import REDUCERS, reducer_of
-from ._forms import by_order, dtype_of, is_float, moves
+from ._forms import by_order, dtype_of, is_float, moves, reducer_of
 from ._integers import PLAIN
 from ._law import LARGEST, LAWS, Evaluate, Many, known, law, spread_form
 from ._shapes import Fill, padded
@@ -124,21 +123,20 @@ def _sum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 # The NumPy function of a primitive, and its neutral element, with which a window is padded.
-_PAIRS: tuple[tuple[np.ufunc, Neutral], ...] = (
-    (np.add, lambda dtype: 0),
-    (np.multiply, lambda dtype: 1),
-    (np.maximum, _lowest),
-    (np.minimum, _highest),
-    (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
-    (np.bitwise_or, lambda dtype: 0),
-    (np.bitwise_xor, lambda dtype: 0),
-)
-_FUNCTIONS = dict(zip(REDUCERS, _PAIRS, strict=True))
+REDUCERS: dict[str, tuple[np.ufunc, Neutral]] = {
+    "add": (np.add, lambda dtype: 0),
+    "mul": (np.multiply, lambda dtype: 1),
+    "max": (np.maximum, _lowest),
+    "min": (np.minimum, _highest),
+    "and": (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
+    "or": (np.bitwise_or, lambda dtype: 0),
+    "xor": (np.bitwise_xor, lambda dtype: 0),
+}
 
 
 def function_of(node: Node) -> tuple[np.ufunc, Neutral]:
     """The NumPy function of a reduction, and its neutral element."""
-    return _FUNCTIONS[reducer_of(node.params["jaxpr"])]
+    return REDUCERS[reducer_of(node.params["jaxpr"])]
 
 
 def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:

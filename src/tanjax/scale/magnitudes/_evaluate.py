@@ -48,19 +48,6 @@ from ._evaluation import (
 )
 from ._nested import runner_of
 
-__all__ = [
-    "ENDLESS",
-    "NO_RULE",
-    "OVER_BUDGET",
-    "PARTS",
-    "UNDEFINED",
-    "Evaluation",
-    "Event",
-    "evaluate",
-    "measure",
-    "unsupported",
-]
-
 # How many equations are run at most, 5 µs each, and how many elementary operations of a larger
 # budget stand for one more.
 MOST_RUNS, _WORK_PER_RUN = 4000, 1500

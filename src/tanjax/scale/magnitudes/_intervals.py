@@ -176,7 +176,7 @@ class Bounds:
                 return [None] * len(node.outputs)
             return law.bound(node, operands)
         if node.graphs:
-            callee, given = node.graphs[0], [operands[use.position] for use in node.given]
+            callee, given = node.graphs[0], [operands[use.position] for use in node.given[0]]
             sizes = len(callee.inputs), len(callee.outputs)
             if sizes == (len(given), len(node.outputs)):
                 return self.run(callee, given)

@@ -42,7 +42,8 @@ from ..laws._range import holds_together
 from ..numbers._spread import common, is_spread
 from ..numbers._stored import clamp_to
 from ..numbers._wide import Numbers, Wide, is_number, magnitude_of
-from ._evaluate import Evaluation, rounded
+from ._evaluate import rounded
+from ._evaluation import Evaluation
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0

@@ -34,7 +34,7 @@ Runner = Callable[["Run", Node, Numbers], Numbers]
 
 
 def _call(run: Run, node: Node, xs: Numbers) -> Numbers:
-    return run.body(node.graphs[0], given(node.equation, xs))
+    return run.body(node.graphs[0], given(node.equation, xs)[0])
 
 
 def _cond(run: Run, node: Node, xs: Numbers) -> Numbers:

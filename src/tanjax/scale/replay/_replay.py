@@ -233,7 +233,7 @@ def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) 
             watch.note(flag)  # type: ignore[union-attr]
         return results
     if node.graphs:
-        inner = [operands[use.position] for use in node.given]
+        inner = [operands[use.position] for use in node.given[0]]
         return _run(node.graphs[0], inner, e, watch)
     law, is_guarded = law_of(node), node.index in e.guarded
     operands = apart(node, operands, is_guarded)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from tanjax import _compat
 from tanjax._dtype_range import limits, normal_range
+from tanjax.jaxprs import Kind
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
 from ..laws import _range
@@ -287,8 +288,8 @@ class Attempt(Bounds):
             if node.is_loop:
                 self._follow_loop(node)
             else:
-                for inner in node.graphs:
-                    self._hand_in(node.given, inner)
+                for given, inner in zip(node.given, node.graphs, strict=False):
+                    self._hand_in(given, inner)
                     self._follow(inner)
             for i, value in enumerate(node.outputs):
                 if value.is_floating:
@@ -309,13 +310,11 @@ class Attempt(Bounds):
 
     def _follow_loop(self, node: Node) -> None:
         """Errors of a carry grow with each iteration; those that grow faster do harm."""
-        loop, body = _compat.Loop.of(node.params), node.graphs[-1]
-        tested, fixed, carry, rows = loop.cut(node.uses)
-        self._hand_in([*fixed, *carry, *rows], body)
+        body = node.graphs[-1]
+        self._hand_in(node.given[-1], body)
         self._follow(body)
         length = node.params.get("length", 0)  # of a scan
-        values = body.inputs[loop.fixed : loop.fixed + loop.carries]
-        pairs = [(v, u) for v, u in zip(values, body.outputs, strict=False) if v.is_floating]
+        pairs = [(v, u) for u, v in node.carried if v.is_floating]
         grown = {v.index: self._grown(v, u, length) for v, u in pairs}
         if any(self._of(u).size > self._off[v.index].size for v, u in pairs):
             self._off |= grown
@@ -323,10 +322,10 @@ class Attempt(Bounds):
             for v, u in pairs:
                 if not length or self._of(u).size > grown[v.index].size + 1.0 / length:
                     self.harmful |= self._of(u).sources
-        if len(node.graphs) > 1:
-            test = node.graphs[0]
-            self._hand_in(tested, test)
-            for (v, _), w in zip(pairs, test.inputs[len(tested) :], strict=False):
+        if node.kind is Kind.WHILE:
+            test, tested = node.graphs[0], _compat.Loop.of(node.params).tested
+            self._hand_in(node.uses[:tested], test)
+            for (v, _), w in zip(pairs, test.inputs[tested:], strict=False):
                 self._off[w.index] = self._off[v.index]
             self._follow(test)
 
@@ -343,8 +342,9 @@ class Attempt(Bounds):
         out = node.outputs[place]
         r = self.records[out.index]
         if node.graphs:
-            graphs = node.graphs[-1:] if node.is_loop else node.graphs
-            return most(self._of(g.outputs[place]) for g in graphs if place < len(g.outputs))
+            return most(
+                self._of(g.outputs[place]) for g in node.returning if place < len(g.outputs)
+            )
         own = self._own(node, out, r)
         left, is_zero = self._infinity(node)
         if is_zero and out.index not in self._told:
