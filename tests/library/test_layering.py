@@ -72,7 +72,6 @@ HOMONYMS = {
     "graph/_casts": "call",  # an option of NumPy's
     "graph/_events": "call",  # an event of Python's profiler
     "graph/_written": "zeros_like",  # a function of the user's
-    "numbers/_hosts": "is_finite",  # a slot
     "show/_draw": "pad",  # an option of Matplotlib's
 }
 NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")
