@@ -200,15 +200,15 @@ def _growth(node: Node, count: float) -> float:
 
 
 def terms(node: Node) -> int:
-    """How many numbers are added up for one entry of a result, at most."""
+    """How many numbers are added up for one entry of a result, at most; of a batch, some more."""
     params, shapes = node.params, [use.value.aval.shape for use in node.uses]
-    size = sum(use.value.size for use in node.uses if use.value.is_floating)
+    sizes = [use.value.size for use in node.uses if use.value.is_floating]
+    entries = max(1, node.outputs[0].size)
     match node.primitive:
         case "add" | "add_any" | "sub":
             return 2
         case "dot_general":
-            (contracted, _), _ = params["dimension_numbers"]
-            return math.prod(shapes[0][i] for i in contracted)
+            return math.isqrt(math.prod(sizes) // entries)
         case "conv_general_dilated":
             results = shapes[1][params["dimension_numbers"].rhs_spec[0]]
             return math.prod(shapes[1]) // max(1, results)
@@ -217,8 +217,8 @@ def terms(node: Node) -> int:
         case "reduce_window_sum":
             return math.prod(params["window_dimensions"])
         case "reduce_sum":
-            return max(1, size // max(1, node.outputs[0].size))
-    return size
+            return max(1, sum(sizes) // entries)
+    return sum(sizes)
 
 
 def _sum(node: Node, xs: Operands, high: float) -> float:
@@ -318,7 +318,7 @@ def _first(node: Node, position: int) -> bool:
 
 
 def _negative_power(node: Node, position: int) -> bool:
-    return bool(node.params["y"] < 0)
+    return position == 0 and bool(node.params["y"] < 0)
 
 
 def _passes(power: float) -> Infinite:
