@@ -27,14 +27,7 @@ from jax.experimental import multihost_utils
 from jax.typing import ArrayLike
 
 from ..graph._graph import ZERO, Magnitude
-from ._extremes import (
-    ANYWHERE,
-    Look,
-    inside_on_host,
-    is_on_host,
-    look_on_device,
-    measure_on_host,
-)
+from ._extremes import ANYWHERE, Look, inside_on_host, is_on_host, look_on_device, measure_on_host
 
 GATHERED = 1 << 18  # entries of all arguments whose numbers travel when a plan is made: 1 MB
 _ASKED = ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)
