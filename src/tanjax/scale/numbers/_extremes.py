@@ -175,7 +175,8 @@ def measure_on_host(a: np.ndarray) -> Magnitude:
     """The magnitude of an array of NumPy; `ZERO` if its entries are no numbers."""
     if a.dtype.kind not in "biufc":  # bfloat16, float8
         a = a.astype(np.float64) if jnp.issubdtype(a.dtype, jnp.floating) else np.zeros(0)
-    return _magnitude_of(*extent(a))
+    with np.errstate(all="ignore"):  # of complex numbers an absolute value may overflow
+        return _magnitude_of(*extent(a))
 
 
 def _magnitude_of(least: float, largest: float) -> Magnitude:
@@ -198,7 +199,7 @@ def sizes_of(x: jax.Array) -> jax.Array:
     return functools.reduce(jnp.maximum, sizes)
 
 
-class Look(NamedTuple):
+class Seen(NamedTuple):
     """The magnitude of an array; whether there is neither inf nor nan in it, and no zero."""
 
     magnitude: Magnitude
@@ -211,7 +212,7 @@ class Look(NamedTuple):
         return can and contains(window, self.magnitude)
 
 
-def look_on_device(*arrays: jax.Array) -> list[Look]:
+def seen_on_device(*arrays: jax.Array) -> list[Seen]:
     """Look at arrays by one program, of which a few words travel and not the arrays."""
     found, words = [], np.asarray(_looked(*arrays))
     for x in arrays:
@@ -221,7 +222,7 @@ def look_on_device(*arrays: jax.Array) -> list[Look]:
         if kind.itemsize == 2:
             bits = bits.astype(np.uint16)
         least, largest = bits.view(kind).astype(np.float64)
-        found.append(Look(_magnitude_of(least, largest), *map(bool, flags)))
+        found.append(Seen(_magnitude_of(least, largest), *map(bool, flags)))
     return found
 
 
@@ -235,7 +236,7 @@ def _compared_in(dtype: DType) -> DType:
 
 @jax.jit
 def _looked(*arrays: jax.Array) -> jax.Array:
-    """Of each array the least and the largest finite nonzero size, and the flags of a `Look`.
+    """Of each array the least and the largest finite nonzero size, and the flags of `Seen`.
 
     In one array of words, because each result takes a transfer of its own.
     """

@@ -27,7 +27,7 @@ from jax.experimental import multihost_utils
 from jax.typing import ArrayLike
 
 from ..graph._graph import ZERO, Magnitude
-from ._extremes import ANYWHERE, Look, inside_on_host, is_on_host, look_on_device, measure_on_host
+from ._extremes import ANYWHERE, Seen, inside_on_host, is_on_host, measure_on_host, seen_on_device
 
 GATHERED = 1 << 18  # entries of all arguments whose numbers travel when a plan is made: 1 MB
 _ASKED = ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)
@@ -36,15 +36,15 @@ _ASKED = ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)
 class Spread:
     """An array of several processes, as each of them knows it.
 
-    **Fields:** `array`; `local`: all of it, if this process has a copy; `look`: at all of it;
+    **Fields:** `array`; `local`: all of it, if this process has a copy; `seen`: of all of it;
     `aval`, `dtype`, `size`, `nbytes`: as of the array.
     """
 
-    __slots__ = ("array", "aval", "dtype", "local", "look", "nbytes", "size")
+    __slots__ = ("array", "aval", "dtype", "local", "nbytes", "seen", "size")
 
-    def __init__(self, array: jax.Array, look: Look) -> None:
+    def __init__(self, array: jax.Array, seen: Seen) -> None:
         self.array, self.aval, self.dtype = array, array.aval, array.dtype
-        self.size, self.nbytes, self.look = array.size, array.nbytes, look
+        self.size, self.nbytes, self.seen = array.size, array.nbytes, seen
         self.local = array.addressable_data(0) if array.is_fully_replicated else None
 
 
@@ -72,37 +72,37 @@ def looked_at(leaves: Sequence[T]) -> list[T | Spread] | None:
     new = {}  # of which some may be the same
     for x in spread:
         if _is_key(x):
-            _keep(x, Look(ZERO, True, True))
+            _keep(x, Seen(ZERO, True, True))
         elif x.is_fully_replicated:
             _keep(x, _of_copy(x.addressable_data(0)))
         elif id(x) not in _seen:
             new[id(x)] = x
     try:
-        looks = look_on_device(*new.values()) if new else []
+        found = seen_on_device(*new.values()) if new else []
     except ValueError:  # they lie on different devices: JAX says so when the program is run
         return None
-    for x, look in zip(new.values(), looks, strict=True):
-        _keep(x, look)
+    for x, seen in zip(new.values(), found, strict=True):
+        _keep(x, seen)
     return [Spread(x, _seen[id(x)][1]) if is_spread(x) else x for x in leaves]
 
 
 # By the id of an array that was looked at: the same array is given to many calls. All processes
 # find the same ones here, because an array that is given to a call is alive, and so is its entry.
-_seen: dict[int, tuple[weakref.ref[jax.Array], Look]] = {}
+_seen: dict[int, tuple[weakref.ref[jax.Array], Seen]] = {}
 
 
-def _keep(x: jax.Array, look: Look) -> None:
+def _keep(x: jax.Array, seen: Seen) -> None:
     key = id(x)
-    _seen[key] = weakref.ref(x, lambda _: _seen.pop(key, None)), look
+    _seen[key] = weakref.ref(x, lambda _: _seen.pop(key, None)), seen
 
 
-def _of_copy(local: jax.Array) -> Look:
-    """A look at an array that this process holds."""
+def _of_copy(local: jax.Array) -> Seen:
+    """What is seen of an array that this process holds."""
     if not is_on_host(local):
-        return look_on_device(local)[0]
+        return seen_on_device(local)[0]
     numbers = np.asarray(local)
     is_finite, is_nonzero = [inside_on_host(numbers, w) for w in _ASKED]
-    return Look(measure_on_host(numbers), is_finite, is_nonzero)
+    return Seen(measure_on_host(numbers), is_finite, is_nonzero)
 
 
 def numbers_of(x: Spread) -> jax.Array | np.ndarray:
@@ -133,7 +133,7 @@ def known_numbers(arguments: Sequence[Argument]) -> Sequence[Argument]:
         travels = 0 if x.local is not None else x.size
         fits = travels <= left
         left -= travels if fits else 0
-        given[i] = numbers_of(x) if fits else None if _is_key(x.array) else x.look.magnitude
+        given[i] = numbers_of(x) if fits else None if _is_key(x.array) else x.seen.magnitude
     return given
 
 

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from tanjax._typing import AnyArray
 
 from ..graph._graph import ZERO, Magnitude
-from ._extremes import Look, Window, inside_on_host, is_on_host, look_on_device, measure_on_host
+from ._extremes import Seen, Window, inside_on_host, is_on_host, measure_on_host, seen_on_device
 from ._hosts import Spread, is_spread, looked_at
 
 
@@ -37,8 +37,8 @@ def measure(x: ArrayLike | Spread) -> Magnitude:
         return Magnitude(*(math.log2(size),) * 2, True) if 0.0 < size < math.inf else ZERO
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return ZERO
-    look = _look(x)
-    return look.magnitude if look else measure_on_host(np.asarray(x))
+    seen = _seen(x)
+    return seen.magnitude if seen else measure_on_host(np.asarray(x))
 
 
 def inside(x: ArrayLike | Spread, window: Window) -> bool:
@@ -46,8 +46,8 @@ def inside(x: ArrayLike | Spread, window: Window) -> bool:
 
     Costs about 3 us up to 1000 entries: it runs for every input at every call of a plan.
     """
-    look = _look(x)
-    return look.inside(window) if look else inside_on_host(np.asarray(x), window)
+    seen = _seen(x)
+    return seen.inside(window) if seen else inside_on_host(np.asarray(x), window)
 
 
 def is_finite(x: jax.Array) -> bool:
@@ -71,13 +71,13 @@ def count_numbers(x: AnyArray) -> tuple[int, int, int]:
     return int(finite.sum()), int(nonzero), int(numbers)
 
 
-def _look(x: ArrayLike | Spread) -> Look | None:
-    """A look at an array where it is; None if NumPy can look."""
+def _seen(x: ArrayLike | Spread) -> Seen | None:
+    """What is seen of an array where it is; None if NumPy can look."""
     if type(x) is Spread:
-        return x.look
+        return x.seen
     if not isinstance(x, jax.Array) or is_on_host(x):
         return None
     if not is_spread(x):
-        return look_on_device(x)[0]
+        return seen_on_device(x)[0]
     found = looked_at([x])
-    return Look(ZERO, True, True) if found is None else cast(Spread, found[0]).look
+    return Seen(ZERO, True, True) if found is None else cast(Spread, found[0]).seen
