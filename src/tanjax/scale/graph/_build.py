@@ -70,13 +70,6 @@ class _Builder:
         outputs = [self.use(body.read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
         return ScaleGraph(inputs, constants, body.nodes, outputs, self.values, self.uses)
 
-    def nested(self, equation: JaxEquation, computed: float) -> tuple[ScaleGraph, ...]:
-        often = computed * trips(equation)
-        return tuple(
-            self.graph(inner, getattr(inner, "consts", ()), "inner", often)
-            for inner in nested_jaxprs(equation)
-        )
-
 
 class _Body:
     """The nodes of one graph while they are made, and what its variables stand for.
@@ -121,7 +114,11 @@ class _Body:
             factors = None if hasattr(v, "val") else self.factors.get(v)
             part = factors.part_for(equation) if factors else None
             node.uses.append(self.builder.use(part or self.read(v), node, i))
-        node.graphs = self.builder.nested(equation, self.computed)
+        often = self.computed * trips(equation)
+        node.graphs = tuple(
+            self.builder.graph(inner, getattr(inner, "consts", ()), "inner", often)
+            for inner in nested_jaxprs(equation)
+        )
         avals = [v.aval for v in equation.outvars]
         if name == _lu.NAME:
             avals += [avals[0], avals[0]]
