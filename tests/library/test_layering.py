@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from tanjax.jaxprs import KINDS
+from tanjax.scale.laws import LAWS
+
 pytestmark = pytest.mark.core
 
 LAYERS = (
     "units",
+    "jaxprs",
     "scale",
     "arrays",
     "registry",
@@ -63,6 +67,13 @@ ASK_BY_THEMSELVES = (
     "transforms/_jit",
     "transforms/_packing",
 )
+# Strings in the scale graph that are names of primitives by chance; `name` is a parameter of calls.
+HOMONYMS = {
+    "graph/_casts": "call",  # an option of NumPy's
+    "graph/_events": "call",  # an event of Python's profiler
+    "graph/_written": "zeros_like",  # a function of the user's
+    "show/_draw": "pad",  # an option of Matplotlib's
+}
 NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")
 MODULE_LINES = 600
 FUNCTION_LINES = 80
@@ -301,6 +312,21 @@ def questions(package: Path) -> list[str]:
     return faults
 
 
+def named_primitives(package: Path) -> list[str]:
+    """Report names of primitives in the scale graph outside of its laws.
+
+    Those of calls and of control flow stand in `jaxprs`.
+    """
+    faults, scale = [], package / "scale"
+    for path in modules(scale):
+        inside = path.relative_to(scale).with_suffix("")
+        names = (LAWS.keys() | KINDS.keys()) - {"name", HOMONYMS.get(inside.as_posix())}
+        for node in ast.walk(parsed(path)) if inside.parts[0] != "laws" else ():
+            if isinstance(node, ast.Constant) and node.value in names:
+                faults.append(f"{path}:{node.lineno}: `{node.value}` belongs in a law")
+    return faults
+
+
 def borrowing_packs(package: Path) -> list[str]:
     """Report packs of rules that import from one another: they would bring its rules as their own.
 
@@ -364,6 +390,7 @@ def _asserts(node: ast.AST) -> bool:
     [
         (upward_imports, "src/tanjax"),
         (questions, "src/tanjax"),
+        (named_primitives, "src/tanjax"),
         (borrowing_packs, "rules/tanjax_rules"),
         (private_uses, "rules"),
         (jax_internals, "src"),
@@ -401,6 +428,8 @@ GOOD = {
     "from tanjax.arrays.kinds import one\nfrom tanjax._errors import ShapeError\n"
     "arrays.__name__\none._field\nfrom ._own import _mine",
     "tanjax/arrays/quantities/_parts.py": "def f(x): return type(x) is Unitful",
+    "tanjax/scale/laws/_sums.py": "law('add', 'x: u -> u')",
+    "tanjax/scale/show/_draw.py": "f(node.params['name'], pad=3)\nplot('pad')",
     "packs/test_tools.py": "def test_a(): assert f\ndef test_b(): g(assert_same)\n"
     "def test_c():\n    with pytest.raises(E): f()",
     "packs/tools.py": "import tanjax",
@@ -436,6 +465,8 @@ def test_lists_of_open_faults_hold_only_faults_that_are_left():
     assert sorted(private) == sorted(OPEN_LAYERS)
     asking = [(ROOT / "src/tanjax" / f"{name}.py").read_text() for name in ASK_BY_THEMSELVES]
     assert all(re.search(QUESTION + "|kind is Unitful", text) for text in asking)
+    scale = ROOT / "src/tanjax/scale"
+    assert all(f'"{word}"' in (scale / f"{name}.py").read_text() for name, word in HOMONYMS.items())
 
 
 def test_clean_tree_passes(tmp_path):
@@ -443,7 +474,7 @@ def test_clean_tree_passes(tmp_path):
     plant(tmp_path, GOOD)
     package = tmp_path / "tanjax"
     found = upward_imports(package) + circles(package) + private_across(package)
-    found += private_uses(tmp_path / "pack") + questions(package)
+    found += private_uses(tmp_path / "pack") + questions(package) + named_primitives(package)
     found += borrowing_packs(tmp_path / "packs") + silent_tests(tmp_path)
     found += unplaced(tmp_path / "tests")
     assert found + jax_internals(tmp_path) + oversized(tmp_path) == []
@@ -497,6 +528,9 @@ def test_clean_tree_passes(tmp_path):
         (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x) is Unitful"),
         (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x.y) is not Unitful"),
         (questions, "tanjax/arrays/_bad.py", "def f(x): return isinstance(x, (Unitful, int))"),
+        (named_primitives, "tanjax/scale/assign/_bad.py", "if node.primitive == 'add': pass"),
+        (named_primitives, "tanjax/scale/_bad.py", "def f(node): return KINDS['while']"),
+        (named_primitives, "tanjax/scale/show/_rows.py", "TITLES = {'pad': 3}"),
         (borrowing_packs, "packs/two/bad.py", "from ..one import rules"),
         (borrowing_packs, "packs/two/bad.py", "from ..one.rules import x"),
         (borrowing_packs, "packs/two/bad.py", "def f():\n    from packs.one.rules import x"),

@@ -21,7 +21,8 @@ from jax.extend.core import Primitive
 import tanjax as tj
 from primitive_calls import CALLS, X, primitives_of_jax
 from tanjax.scale import register_law
-from tanjax.scale.graph._graph import Exponents, Magnitude, Use, build
+from tanjax.scale.graph._build import build
+from tanjax.scale.graph._graph import Exponents, Magnitude, Use
 from tanjax.scale.laws import _rows
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes import _evaluate

@@ -14,7 +14,7 @@ from jax import lax
 
 from tanjax.scale import _plan
 from tanjax.scale.assign import _problem
-from tanjax.scale.graph import _graph
+from tanjax.scale.graph._build import build
 
 REACH = 240
 SIZE = 4
@@ -58,7 +58,7 @@ def hostile(count, seed=0, near=None, back=30):
 
 def problem_of(program, arguments, free=True):
     """The integer program of a program."""
-    graph = _graph.build(jax.make_jaxpr(program)(*arguments))
+    graph = build(jax.make_jaxpr(program)(*arguments))
     magnitudes = _plan._magnitudes(graph, arguments, arguments, False).magnitudes
     outputs = [free] * len(graph.outputs)
     return _problem.problem_of(graph, magnitudes, outputs, _problem.DEMANDS[0])

@@ -11,14 +11,15 @@ from ._plan import (
     plan as plan,
     seen_right as seen_right,
 )
+from .graph._build import build as build
 from .graph._graph import (
     Magnitude as Magnitude,
     Node as Node,
     ScaleGraph as ScaleGraph,
     Use as Use,
     Value as Value,
-    build as build,
 )
+from .graph._literals import trace as trace
 from .laws._register import register_law as register_law
 from .numbers._interval_record import Record as Record, span as span
 from .numbers._wide import Wide as Wide

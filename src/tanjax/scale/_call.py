@@ -13,7 +13,8 @@ from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import Function
 
 from ._plan import Plan, plan
-from .graph._graph import Magnitudes, Value, build
+from .graph._build import build
+from .graph._graph import Magnitudes, Value
 from .graph._literals import trace
 from .replay._replay import replay
 

@@ -19,10 +19,11 @@ from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
 from .graph._graph import ZERO, Exponents, Magnitude, Magnitudes, ScaleGraph
-from .magnitudes._evaluate import Evaluation, rounded
+from .laws import _range
+from .laws._rewrites import guarded
+from .magnitudes._evaluate import rounded
+from .magnitudes._evaluation import Evaluation
 from .magnitudes._parts import needs_nothing
-from .numbers import _range
-from .replay._rewrites import guarded
 
 # Demands tried on a sample, which is run once more for each: a second where loops are long.
 _GUESSES = 2

@@ -23,21 +23,15 @@ import numpy as np
 
 from tanjax._dtype_range import limits
 from tanjax._typing import DType
+from tanjax.jaxprs import Kind
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
+from .laws import _range
 from .laws._law import LAWS
-from .magnitudes._evaluate import (
-    ENDLESS,
-    NO_RULE,
-    OVER_BUDGET,
-    PARTS,
-    UNDEFINED,
-    Evaluation,
-    simulate,
-)
+from .magnitudes._evaluate import simulate
+from .magnitudes._evaluation import ENDLESS, NO_RULE, OVER_BUDGET, PARTS, UNDEFINED, Evaluation
 from .magnitudes._losses import Mask, lost_errors, together
 from .magnitudes._nested import tested_by
-from .numbers import _range
 from .numbers._wide import Numbers, Wide, as_float, scaled
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
@@ -113,9 +107,9 @@ def _nodes(simulated: Evaluation, kind: str) -> frozenset[int]:
 
 def _may_not_end(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
     """Whether a number that the test of a loop reads may leave the range at its exponent."""
-    loops = [node for node in graph.walk() if node.primitive == "while"]
-    carries = [(node.graphs[1].inputs[-len(node.outputs) :], tested_by(node)) for node in loops]
-    read = [values[i] for values, places in carries for i in places if values[i].is_floating]
+    loops = [node for node in graph.walk() if node.kind is Kind.WHILE]
+    read = [node.carried[i][1] for node in loops for i in tested_by(node)]
+    read = [v for v in read if v.is_floating]
     ends = [(exponents.of(v), _range.exponents(v, m), _range.holds_together(v, m)) for v in read]
     return any(at and not (holds and low <= at <= high) for at, (low, high), holds in ends)
 
@@ -278,13 +272,13 @@ def _not_taken(nodes: Sequence[Node], m: Magnitudes, in_loop: bool = False) -> l
     """Equations of which a branch that computes something was run in no step of a loop."""
     found = []
     for node in nodes:
-        if in_loop and node.primitive == "cond":
+        if in_loop and node.kind is Kind.BRANCH:
             results = [
                 [v for n in g.nodes for v in n.outputs if v.is_floating] for g in node.graphs
             ]
             if any(vs and all(m[v.index] is None for v in vs) for vs in results):
                 found.append(node)
-        inner = in_loop or node.primitive in ("scan", "while")
+        inner = in_loop or node.is_loop
         found += [late for g in node.graphs for late in _not_taken(g.nodes, m, inner)]
     return found
 

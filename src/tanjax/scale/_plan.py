@@ -26,15 +26,17 @@ from typing import NamedTuple
 
 from ._choice import Chosen, Doubts, assigned, misfits
 from ._judged import Arrays, fitting, lacks, left_of, right_in, unknown_primitives, unseen
-from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import NO_RULE, PARTS, Evaluation, Given, evaluate, rounded, simulate
+from .graph._build import build
+from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value
+from .laws import _range
+from .laws._rewrites import all_guarded, guarded
+from .magnitudes._evaluate import evaluate, rounded, simulate
+from .magnitudes._evaluation import NO_RULE, PARTS, Evaluation, Given
 from .magnitudes._intervals import bound
 from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses
-from .numbers import _range
 from .numbers._hosts import Argument, known_numbers
 from .numbers._measure import count_numbers, measure
-from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms

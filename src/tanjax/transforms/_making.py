@@ -128,7 +128,7 @@ class Making:
         return case, case is traced
 
     def _traced(self, key: Key, leaves: Leaves, args: Args, kwargs: Kwargs) -> Case:
-        from tanjax.scale.graph import trace
+        from tanjax.scale import trace
 
         from ._cases import Case
 

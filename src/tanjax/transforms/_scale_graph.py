@@ -64,7 +64,7 @@ def scale_graph(fun: Function) -> Function:
 
 def _traced(f: Function, leaves: Sequence[PyTree]) -> PyTree:
     """The jaxpr of a function, or of its pure form if it makes Refs, and what `trace` finds."""
-    from tanjax.scale.graph import trace
+    from tanjax.scale import trace
 
     try:
         return trace(lambda: without_memory(jax.jit(f).trace(*leaves)), f, leaves)

@@ -29,7 +29,7 @@ from tanjax.scale.assign._conflicts import Propagation
 from tanjax.scale.assign._cover import greedy, packing
 from tanjax.scale.assign._integer_program import solve
 from tanjax.scale.assign._presolve import System
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 
 
 @st.composite

@@ -9,7 +9,8 @@ import pytest
 
 from tanjax.scale import _plan
 from tanjax.scale._choice import assigned
-from tanjax.scale.graph._graph import build, number_of
+from tanjax.scale.graph._build import build
+from tanjax.scale.laws._identities_powers import number_of
 from tanjax.scale.magnitudes._evaluate import evaluate, simulate
 from tanjax.scale.magnitudes._intervals import bound
 from tanjax.scale.replay._replay import replay

@@ -11,7 +11,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 import tanjax as tj
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.numbers._wide import Wide, as_float
 

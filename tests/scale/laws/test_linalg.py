@@ -14,7 +14,7 @@ from jax import lax
 from jax.scipy.linalg import cho_factor, cho_solve
 
 import tanjax as tj
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.numbers._wide import Wide
 

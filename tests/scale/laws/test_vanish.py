@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 from tanjax.scale.laws._law import LAWS, vanish_of
 from tanjax.scale.laws._vanish import HARMFUL, Operand
 

@@ -15,7 +15,7 @@ from jax.scipy import special
 from primitive_calls import CALLS
 from scale_facts import exponents_at
 from tanjax.scale._plan import plan
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes import _evaluate
 from tanjax.scale.magnitudes._evaluate import evaluate, measure, rounded, simulate, unsupported

@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 from jax import lax
 
 from scale_facts import magnitudes_of
-from tanjax.scale.graph._graph import Magnitude, build
+from tanjax.scale.graph._build import build
+from tanjax.scale.graph._graph import Magnitude
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.magnitudes._intervals import bound, unsupported

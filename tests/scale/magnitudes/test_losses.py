@@ -13,7 +13,8 @@ from jax import lax
 import tanjax as tj
 from scale_facts import exponents_at
 from tanjax.scale._judged import Judged, _count_worse
-from tanjax.scale.graph._graph import Exponents, build
+from tanjax.scale.graph._build import build
+from tanjax.scale.graph._graph import Exponents
 from tanjax.scale.magnitudes._evaluate import evaluate, simulate
 from tanjax.scale.magnitudes._losses import losses, lost_errors
 from tanjax.scale.numbers._stored import clamp_to

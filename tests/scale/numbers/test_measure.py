@@ -152,7 +152,7 @@ def test_more_is_asked_for_on_several_devices_and_of_single_numbers():
     place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
     placed = lambda *numbers: jax.device_put(jnp.array(numbers), place)
     large, refusing = ANYWHERE._replace(peak=3.0), ANYWHERE._replace(nonzero=True)
-    spread = lambda high: Spread(jnp.ones(3), Magnitude(0.0, high), True, False)
+    spread = lambda high: Spread(jnp.ones(3), _extremes.Seen(Magnitude(0.0, high), True, False))
     assert inside(spread(3.0), large)
     assert not inside(spread(2.9), large)
     assert inside(placed(1.0, 0.0, -9.0, 1.0), large)

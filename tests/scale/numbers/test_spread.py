@@ -17,7 +17,7 @@ from jax import lax
 from jax.scipy import special
 
 from tanjax import _compat
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.numbers._wide import Wide, normalised

@@ -18,7 +18,7 @@ import tanjax as tj
 from scale_facts import exponents_at
 from tanjax import _jaxprs
 from tanjax.scale.assign import _assign, _problem
-from tanjax.scale.graph._graph import build
+from tanjax.scale.graph._build import build
 from tanjax.scale.replay import _replay
 
 pytestmark = pytest.mark.core

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale import _plan, graph
+from tanjax import scale
+from tanjax.scale import _plan
 from tanjax.scale._judged import Doubt
 from tanjax.scale.windows import _find
 from tanjax.units import m
@@ -269,9 +270,9 @@ FAR_APART = jnp.diag(jnp.array([1e-15, 1e25], jnp.float32)), jnp.ones(2, jnp.flo
 
 def test_what_plain_jax_has_right_is_kept_and_nothing_else_forgotten(monkeypatch):
     """Also not that a constant was lost, which is found while the same call is traced."""
-    trace = graph.trace
+    trace = scale.trace
     said = lambda *args: trace(*args)._replace(notes=("a constant was lost",))
-    monkeypatch.setattr(graph, "trace", said)
+    monkeypatch.setattr(scale, "trace", said)
     plain = jax.jit(far_apart)(*FAR_APART)
     np.testing.assert_allclose(plain[0], 1e30, rtol=1e-5)
     f = tj.jit(far_apart)

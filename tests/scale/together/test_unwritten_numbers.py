@@ -15,10 +15,11 @@ import tanjax as tj
 import tanjax.numpy as tnp
 from tanjax.scale import _plan
 from tanjax.scale._judged import left_of
-from tanjax.scale.graph._graph import Exponents, Magnitude, build
+from tanjax.scale.graph._build import build
+from tanjax.scale.graph._graph import Exponents, Magnitude
+from tanjax.scale.laws._rewrites import all_guarded
 from tanjax.scale.numbers._wide import Wide
 from tanjax.scale.replay._replay import replay
-from tanjax.scale.replay._rewrites import all_guarded
 from tanjax.scale.windows import _find
 
 pytestmark = pytest.mark.core

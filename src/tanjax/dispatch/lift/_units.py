@@ -156,7 +156,7 @@ def literal_unit(value: PyTree) -> Found:
 
 
 def _results(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    from tanjax.scale.graph import is_expanded  # as in `_laws`
+    from tanjax.scale.laws import is_expanded  # as in `_laws`
 
     name = eqn.primitive.name
     if name in _UNIT_RULES:
@@ -186,7 +186,7 @@ def _expanded(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     if name in _laws():
         text = _laws()[name].units(eqn)
         return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
-    from tanjax.scale.graph import expansion
+    from tanjax.scale.laws import expansion
 
     closed = expansion(eqn)
     return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)

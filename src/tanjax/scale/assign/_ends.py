@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..graph._graph import CALLS, Node, ScaleGraph, Value, callee_uses, number_of
+from ..graph._graph import Node, ScaleGraph, Value
+from ..laws._law import LARGEST, law_of
 
-LARGEST, SMALLEST, BOTH = 1, -1, 0
-_LARGEST = ("reduce_sum", "reduce_max", "cumsum", "dot_general", "conv_general_dilated")
-_SMALLEST = ("min", "reduce_min", "cummin")
+BOTH = 0
 
 Ends = dict[int, int]
 
@@ -40,12 +39,12 @@ def _note(ends: Ends, values: Iterable[Value], end: int) -> None:
 def _follow(graph: ScaleGraph, ends: Ends) -> None:
     for node in reversed(graph.nodes):
         end = ends.get(node.outputs[0].index, LARGEST) if node.outputs else LARGEST
-        if node.primitive in CALLS and node.graphs:
+        if node.is_call:
             inner = node.graphs[0]
             for use, out in zip(inner.outputs, node.outputs, strict=True):
                 _note(ends, [use.value], ends.get(out.index, LARGEST))
             _follow(inner, ends)
-            for use, given in zip(callee_uses(node), inner.inputs, strict=True):
+            for use, given in zip(node.given[0], inner.inputs, strict=True):
                 _note(ends, [use.value], ends.get(given.index, LARGEST))
             continue
         for position, use in enumerate(node.uses):
@@ -54,14 +53,9 @@ def _follow(graph: ScaleGraph, ends: Ends) -> None:
 
 def _end_of(node: Node, position: int, end: int) -> int:
     """Which end of an operand counts if that `end` of the result does."""
-    if node.primitive in _LARGEST:
-        return LARGEST
-    if node.primitive in _SMALLEST:
-        return SMALLEST
-    inverts = node.primitive == "rsqrt" or (node.primitive == "div" and position == 1)
-    if node.primitive == "integer_pow":
-        inverts = node.params["y"] < 0
-    elif node.primitive == "pow" and position == 0:
-        power = number_of(node.uses[1].value)
-        inverts = power is not None and power.real < 0
-    return -end if inverts else end
+    law = law_of(node)
+    if law.inverts:
+        inverts = law.inverts(node, position)
+    else:  # a negative power of the operand
+        inverts = (law.vanish.infinite(node, position) or 0.0) < 0.0
+    return law.end or (-end if inverts else end)

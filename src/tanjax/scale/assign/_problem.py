@@ -14,10 +14,11 @@ import numpy as np
 from tanjax._errors import ScaleError
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value
+from ..laws import _range
+from ..laws._law import LARGEST, SMALLEST
 from ..laws._rows import Row, rows_of
-from ..numbers import _range
 from ._assign import ANY, FREE, Assignment, AssignmentProblem, assign
-from ._ends import LARGEST, SMALLEST, ends_that_count
+from ._ends import ends_that_count
 
 Interval = tuple[int, int]
 

@@ -18,20 +18,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, final
 
 import jax.numpy as jnp
-import numpy as np
 
-from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Params, Readable, Steps
+from tanjax import _compat
+from tanjax._jaxpr_types import Aval, JaxEquation, Params
 from tanjax._typing import AnyArray, DType
-
-from . import _lu
-from ._expansions import expansion, is_expanded
-from ._folding import folded_number
-from ._lu import Factors
+from tanjax.jaxprs import KINDS, Kind, given
 
 # Open, or closed over its constants: `getattr(jaxpr, "jaxpr", jaxpr)` is open.
 Jaxpr: TypeAlias = Any
@@ -121,6 +116,38 @@ class Node:
         return self.equation.params
 
     @property
+    def kind(self) -> Kind | None:
+        """How nested graphs are run, if there are any."""
+        return KINDS.get(self.primitive)
+
+    @property
+    def is_loop(self) -> bool:
+        return self.kind in (Kind.SCAN, Kind.WHILE)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether there is a nested graph that runs once, whatever the operands are."""
+        return bool(self.graphs) and not self.is_loop and self.kind is not Kind.BRANCH
+
+    @property
+    def given(self) -> list[Sequence[Use]]:
+        """The operands that are the arguments of each nested graph."""
+        return given(self.equation, self.uses)
+
+    @property
+    def returning(self) -> Sequence[ScaleGraph]:
+        """The nested graphs whose results are those of the node: not the test of a loop."""
+        return self.graphs[-1:] if self.is_loop else self.graphs
+
+    @property
+    def carried(self) -> list[tuple[Use, Value]]:
+        """The results of a loop's body, and the arguments that they are in the next iteration."""
+        if not self.is_loop:
+            return []
+        body, loop = self.graphs[-1], _compat.Loop.of(self.params)
+        return list(zip(body.outputs[: loop.carries], body.inputs[loop.fixed :], strict=False))
+
+    @property
     def source(self) -> str:
         """The line of the user's program, `file:line (function)`; empty if JAX does not say."""
         return _compat.source_of(self.equation)
@@ -186,208 +213,7 @@ def is_inexact(dtype: DType | None) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
-# The parameters under which a primitive keeps its jaxpr, and the primitives that run it once on
-# their operands; others with a jaxpr among their parameters (a reduction's) have no nested graph.
-_KEYS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
-CALLS: set[str] = set()
-
-
-def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
-    """The jaxprs that an equation runs: body of a loop, branches, callee."""
-    params, name = equation.params, equation.primitive.name
-    if name == "tanjax_linear":
-        closed: Jaxpr = _compat.linear_jaxpr(equation)
-        return (closed,)
-    if is_expanded(equation):
-        return (expansion(equation),)
-    if name == "while":
-        return params["cond_jaxpr"], params["body_jaxpr"]
-    if name == "cond":
-        return tuple(params["branches"])
-    if name == "custom_linear_solve":
-        return (params["jaxprs"].solve,)
-    for key in _KEYS if name in CALLS or name == "scan" else ():
-        inner = params.get(key)
-        if inner is not None and hasattr(getattr(inner, "jaxpr", inner), "eqns"):
-            return (inner,)
-    return ()
-
-
-def callee_uses(node: Node) -> list[Use]:
-    """The operands that are the arguments of the nested graph of a call."""
-    if node.primitive != "custom_linear_solve":
-        return node.uses
-    counts = node.params["const_lengths"]
-    start = counts.matvec + counts.vecmat
-    return [*node.uses[start : start + counts.solve], *node.uses[sum(counts) :]]
-
-
-# How often the body of a `while` loop is assumed to run, where nothing better is known.
-ASSUMED_TRIPS = 100.0
-
-
-def trips(equation: JaxEquation) -> float:
-    """How often the nested jaxprs of an equation run for each time that the equation does."""
-    if equation.primitive.name == "scan":
-        return float(equation.params["length"])
-    return ASSUMED_TRIPS if equation.primitive.name == "while" else 1.0
-
-
 def is_late(use: Use) -> bool:
     """Whether a reading is by the second, fourth, ... equation that reads the value."""
     readers = list(dict.fromkeys(id(u.node) for u in use.value.uses))
     return readers.index(id(use.node)) % 2 == 1
-
-
-def number_of(value: Value) -> Any:
-    """The one number that every entry of a value is known to be at planning time, or None."""
-    while value.constant is None and value.node is not None:
-        if value.node.primitive not in ("broadcast_in_dim", "convert_element_type", "copy"):
-            return None
-        value = value.node.uses[0].value
-    if value.constant is None or not value.size or not isinstance(value.aval.dtype, np.dtype):
-        return None
-    array = np.asarray(value.constant)
-    wide = np.complex128 if np.iscomplexobj(array) else np.float64
-    numbers = np.unique(array.astype(wide))
-    return numbers[0].item() if len(numbers) == 1 and np.isfinite(numbers[0]) else None
-
-
-class _Builder:
-    """Makes the graphs of a jaxpr and of those nested in it, over one list of values."""
-
-    def __init__(self, restored: Mapping[int, AnyArray]) -> None:
-        self.values: list[Value] = []
-        self.uses: list[Use] = []
-        self.nodes = 0
-        self.restored = restored
-
-    def constant(self, v: JaxVariable, number: AnyArray) -> Value:
-        new = self.value(v.aval, "constant", 0.0, constant=self.restored.get(id(v), number))
-        new.restored = id(v) in self.restored
-        return new
-
-    def computed(self, v: JaxVariable, number: np.ndarray) -> Value:
-        """A constant that the trace computes from others, one for each reading."""
-        new = self.value(v.aval, "constant", 0.0, constant=number)
-        new.restored = number.dtype != v.aval.dtype
-        return new
-
-    def value(self, aval: Aval, kind: str, computed: float, **more: Any) -> Value:
-        new = Value(len(self.values), aval, kind, computed, **more)
-        self.values.append(new)
-        return new
-
-    def use(self, value: Value, node: Node | None, position: int) -> Use:
-        new = Use(len(self.uses), value, node, position)
-        self.uses.append(new)
-        value.uses.append(new)
-        return new
-
-    def graph(
-        self, jaxpr: Jaxpr, consts: Sequence[AnyArray], kind: str, computed: float
-    ) -> ScaleGraph:
-        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-        inputs = [self.value(v.aval, kind, computed) for v in jaxpr.invars]
-        constants = [self.constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)]
-        body = _Body(self, computed)
-        body.known.update(zip(jaxpr.invars, inputs, strict=True))
-        body.known.update(zip(jaxpr.constvars, constants, strict=True))
-        body.run(jaxpr)
-        outputs = [self.use(body.read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
-        return ScaleGraph(inputs, constants, body.nodes, outputs, self.values, self.uses)
-
-    def nested(self, equation: JaxEquation, computed: float) -> tuple[ScaleGraph, ...]:
-        often = computed * trips(equation)
-        return tuple(
-            self.graph(inner, getattr(inner, "consts", ()), "inner", often)
-            for inner in nested_jaxprs(equation)
-        )
-
-
-class _Body:
-    """The nodes of one graph while they are made, and what its variables stand for.
-
-    **Fields:** `known`: values by variable; `numbers`: those that the trace computes from numbers;
-    `factors`: the parts of packed factorisations (`_lu.py`).
-    """
-
-    def __init__(self, builder: _Builder, computed: float) -> None:
-        self.builder, self.computed = builder, computed
-        self.nodes: list[Node] = []
-        self.known: dict[JaxVariable, Value] = {}
-        self.numbers: dict[JaxVariable, np.ndarray] = {}
-        self.factors: dict[JaxVariable, Factors] = {}
-
-    def read(self, v: JaxVariable) -> Value:
-        if hasattr(v, "val"):  # a literal carries its value
-            return self.builder.constant(v, v.val)
-        if v in self.numbers:
-            return self.builder.computed(v, self.numbers[v])
-        return self.known[v]
-
-    def number(self, v: JaxVariable) -> np.ndarray | None:
-        if not hasattr(v, "val"):
-            return self.numbers.get(v)
-        return None if v.aval.shape else np.asarray(self.builder.restored.get(id(v), v.val))
-
-    def run(self, jaxpr: OpenJaxpr) -> None:
-        for equation in _jaxprs.needed_equations(jaxpr):
-            found = folded_number(equation, list(map(self.number, equation.invars)))
-            if found is not None:
-                self.numbers[equation.outvars[0]] = found
-            elif not self.entered(equation):
-                self.add(equation)
-
-    def add(self, equation: JaxEquation) -> None:
-        name = "closed_call" if is_expanded(equation) else equation.primitive.name
-        name = _lu.NAME if name == "lu" else name
-        node = Node(self.builder.nodes, equation, name, [], [], computed=self.computed)
-        self.builder.nodes += 1
-        new = self.builder.value
-        for i, v in enumerate(equation.invars):
-            factors = None if hasattr(v, "val") else self.factors.get(v)
-            part = factors.part_for(equation) if factors else None
-            node.uses.append(self.builder.use(part or self.read(v), node, i))
-        node.graphs = self.builder.nested(equation, self.computed)
-        avals = [v.aval for v in equation.outvars]
-        if name == _lu.NAME:
-            avals += [avals[0], avals[0]]
-        node.outputs = [new(aval, "result", self.computed, node=node) for aval in avals]
-        self.known.update(zip(equation.outvars, node.outputs, strict=False))
-        if name == _lu.NAME:
-            self.factors[equation.outvars[0]] = Factors(node.outputs[0], *node.outputs[-2:])
-        self.nodes.append(node)
-
-    def entered(self, equation: JaxEquation) -> bool:
-        """Run a call here that takes or returns a factorisation, so that its readers are seen."""
-        handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
-        call = _lu.called(equation) if handed or _lu.hands_out(equation) else None
-        if call is None or any(self.factors[v].part_for(equation) for v in handed):
-            return False
-        inner, places = call
-        jaxpr: Jaxpr = getattr(inner, "jaxpr", inner)
-        body = _Body(self.builder, self.computed)
-        body.nodes = self.nodes
-        for v, i in zip(jaxpr.invars, places, strict=True):
-            outside = equation.invars[i]
-            body.known[v] = self.read(outside)
-            if outside in handed:
-                body.factors[v] = self.factors[outside]
-        for v, c in zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=True):
-            body.known[v] = self.builder.constant(v, c)
-        body.run(jaxpr)
-        for v, inner in zip(equation.outvars, jaxpr.outvars, strict=True):
-            self.known[v] = body.read(inner)
-            if not hasattr(inner, "val") and inner in body.factors:
-                self.factors[v] = body.factors[inner]
-        return True
-
-
-def build(closed: Readable, restored: Mapping[int, AnyArray] | None = None) -> ScaleGraph:
-    """The scale graph of a closed jaxpr. Equations on which nothing depends are left out.
-
-    **Arguments:** `restored`: numbers of constants that did not fit in their dtype
-    (`_literals.py`), by the `id` of their place in the jaxpr.
-    """
-    return _Builder(restored or {}).graph(closed, closed.consts, "input", 1.0)

@@ -36,8 +36,11 @@ from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._jaxprs import needed_equations
 from tanjax._typing import AnyArray, Function
 
+from ..laws._expansions import nested_jaxprs
+from ..laws._law import LAWS, UNKNOWN
+from ..laws._vanish import CONVERTED, PRODUCT, Vanish
 from ._casts import Lost, Watch, Written, is_crushed, is_unknown, known_as, learn, looks_crushed
-from ._graph import Jaxpr, is_floating, nested_jaxprs
+from ._graph import Jaxpr, is_floating
 from ._written import may_be_crushed
 
 # Traces, and gives what has a `jaxpr` and the shapes of its results, `out_info`.
@@ -271,19 +274,21 @@ def _consts(narrow: Steps, wide: Steps) -> tuple[list[AnyArray], list[AnyArray]]
     return list(getattr(narrow, "consts", ())), list(getattr(wide, "consts", ()))
 
 
+def _vanish(equation: JaxEquation) -> Vanish:
+    return LAWS.get(equation.primitive.name, UNKNOWN).vanish
+
+
 def _needed(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
     """The equations, without the conversions of dtypes that one of two traces may not need."""
     for equation in needed_equations(jaxpr):
-        if equation.primitive.name != "convert_element_type":
+        if _vanish(equation) is not CONVERTED:
             yield equation
 
 
 def _without_steps(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
     """The same without products with powers of two: a scale is undone in steps that fit."""
     return (
-        e
-        for e in _needed(jaxpr)
-        if not (e.primitive.name == "mul" and any(map(_is_step, e.invars)))
+        e for e in _needed(jaxpr) if not (_vanish(e) is PRODUCT and any(map(_is_step, e.invars)))
     )
 
 

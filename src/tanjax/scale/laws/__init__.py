@@ -15,4 +15,5 @@ from . import (
     _shapes as _shapes,
     _windows as _windows,
 )
+from ._expansions import expansion as expansion, is_expanded as is_expanded
 from ._law import LAWS as LAWS

@@ -31,13 +31,13 @@ from ..numbers._spread import common, larger, plus, remainder_of, times
 from ..numbers._wide import Wide, align, normalised, scaled
 from . import _identities_powers as powers, _rows as rows, _vanish as vanish
 from ._forms import aligned, is_float
-from ._law import Numeric, known, law, spread_form
+from ._law import SMALLEST, Numeric, known, law, spread_form
 
 # -- sums -----------------------------------------------------------------------------------------
 
 
 @law("add add_any", "*x: u -> u", bound=known(lambda node, a, b: add(a, b)),
-     vanish=vanish.SUM_OF_TWO)  # fmt: skip
+     vanish=vanish.SUM_OF_TWO, fold=np.add)  # fmt: skip
 def added(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.exponent == y.exponent:
@@ -125,7 +125,7 @@ def _difference(node: Node, a: Record, b: Record) -> Record:
     return difference
 
 
-@law("sub", "*x: u -> u", bound=known(_difference), vanish=vanish.DIFFERENCE)
+@law("sub", "*x: u -> u", bound=known(_difference), vanish=vanish.DIFFERENCE, fold=np.subtract)
 def subtracted(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.exponent == y.exponent:
@@ -140,7 +140,8 @@ def _subtracted_apart(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(arrays[0] - arrays[1], power)]
 
 
-@law("neg", "*x: u -> u", spread=True, bound=known(lambda node, a: negate(a)), vanish=vanish.MOVES)
+@law("neg", "*x: u -> u", spread=True, bound=known(lambda node, a: negate(a)), vanish=vanish.MOVES,
+     fold=np.negative)  # fmt: skip
 def negative(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(-xs[0].array, xs[0].exponent, xs[0].extent)]
 
@@ -185,7 +186,8 @@ def _clamped(node: Node, least: Record, x: Record, largest: Record) -> Record:
 
 _OF_ONE_UNIT = "*x: U -> u"
 law("max", _OF_ONE_UNIT, bound=known(_larger), evaluate=aligned(np.maximum), vanish=vanish.MOVES)
-law("min", _OF_ONE_UNIT, bound=known(_smaller), evaluate=aligned(np.minimum), vanish=vanish.MOVES)
+law("min", _OF_ONE_UNIT, bound=known(_smaller), evaluate=aligned(np.minimum), vanish=vanish.MOVES,
+    end=SMALLEST)  # fmt: skip
 law("clamp", _OF_ONE_UNIT, bound=known(_clamped), vanish=vanish.MOVES,
     evaluate=aligned(lambda low, x, high: np.minimum(np.maximum(x, low), high)))  # fmt: skip
 spread_form("max")(lambda node, xs: [larger(xs[0], xs[1])])
@@ -228,7 +230,8 @@ def _is_negated(x: Value, y: Value) -> bool:
     return x.node is not None and x.node.primitive == "neg" and x.node.uses[0].value is y
 
 
-@law("mul", "a: u, b: v -> u*v", spread=True, bound=known(_product), vanish=vanish.PRODUCT)
+@law("mul", "a: u, b: v -> u*v", spread=True, bound=known(_product), vanish=vanish.PRODUCT,
+     tails=2, fold=np.multiply)  # fmt: skip
 def multiplied(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.array.dtype.kind == "b":
@@ -262,7 +265,8 @@ def _quotient(node: Node, a: Record, b: Record) -> Record:
     return quotient._replace(plus_high=min(quotient.plus_high, 0.0))  # x / sum(x), x >= 0
 
 
-@law("div", "a: u, b: v -> u/v", spread=True, bound=known(_quotient), vanish=vanish.QUOTIENT)
+@law("div", "a: u, b: v -> u/v", spread=True, bound=known(_quotient), vanish=vanish.QUOTIENT,
+     tails=1)  # fmt: skip
 def divided(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if is_float(x):

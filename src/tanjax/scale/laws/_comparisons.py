@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph._graph import Node
+from ..graph._graph import Node, Value
 from ..numbers._interval_record import INDICATOR, INFINITY, Record, Records, span, union
 from ..numbers._spread import common
 from ..numbers._wide import Apart, Numbers, Wide, align, complex_of, is_number
@@ -71,8 +71,16 @@ for _name, _function in {
         "*x: U -> -",
         bound=indicators,
         evaluate=_total(_function) if _total_order else _comparison(_function),
+        vanish=vanish.EQUALITY if _name in ("eq", "ne") else vanish.HARMFUL,
     )
     spread_form(_name)(_apart(_function, total_order_key if _total_order else None))
+
+
+def limit_of(test: Node | None) -> Value | None:
+    """The operand that is the larger one where a comparison holds."""
+    if test is None or test.primitive not in ("lt", "le", "gt", "ge"):
+        return None
+    return test.uses[test.primitive in ("lt", "le")].value
 
 
 @law("is_finite", "x: U -> -", spread=True, bound=indicators)

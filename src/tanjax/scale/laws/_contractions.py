@@ -18,7 +18,7 @@ import numpy as np
 
 from tanjax._typing import Shape
 
-from ..graph._graph import Node
+from ..graph._graph import Node, Value
 from ..numbers._interval_record import (
     INFINITY,
     Record,
@@ -39,7 +39,7 @@ from ..numbers._spread import (
 from ..numbers._wide import Numbers, Wide, normalised
 from . import _vanish as vanish
 from ._forms import dtype_of, is_float
-from ._law import known, law, spread_form
+from ._law import LARGEST, Many, known, law, spread_form
 
 Axes: TypeAlias = tuple[Sequence[int], Sequence[int]]  # of the left and of the right operand
 Dimensions: TypeAlias = tuple[Axes, Axes]  # that are summed over, and of batches
@@ -49,6 +49,11 @@ def _dot_work(node: Node, xs: list[Wide]) -> float:
     (contract, _), _ = node.params["dimension_numbers"]
     inner = math.prod(xs[0].array.shape[a] for a in contract)
     return inner * math.prod(node.outputs[0].aval.shape) / 4 + xs[0].array.size + xs[1].array.size
+
+
+def factors(value: Value) -> list[Value]:
+    """The two values that a contraction multiplies."""
+    return [use.value for use in value.node.uses[:2]] if value.node else []
 
 
 def _dot_bound(node: Node, a: Record, b: Record) -> Record:
@@ -62,7 +67,8 @@ def _dot_bound(node: Node, a: Record, b: Record) -> Record:
 
 
 @law("dot_general", "a: u, b: v -> u*v", work=_dot_work, bound=known(_dot_bound),
-     vanish=vanish.PRODUCTS)  # fmt: skip
+     vanish=vanish.PRODUCTS, many=Many.PRODUCTS, products=factors, end=LARGEST,
+     tails=2)  # fmt: skip
 def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
     (x, y), numbers = xs, node.params["dimension_numbers"]
     a, b = x.array, y.array

@@ -17,7 +17,9 @@ import math
 import jax
 import numpy as np
 
-from ..graph._graph import CALLS, Node
+from tanjax.jaxprs import KINDS
+
+from ..graph._graph import Node
 from ..numbers._interval_record import NOTHING, Records, sum_of
 from ..numbers._wide import Wide
 from . import _rows as rows
@@ -81,15 +83,7 @@ law(
 
 # -- other jaxprs ---------------------------------------------------------------------------------
 
-_CALLS = """
-    custom_linear_solve eval_jaxpr jit pjit closed_call remat remat2 checkpoint
-    custom_jvp_call custom_vjp_call custom_lin custom_vmap_call shard_map
-    tanjax_linear call run_state composite"""
-law(_CALLS, "", rows=rows.call)
-CALLS.update(_CALLS.split())
-law("scan", "", rows=rows.scan)
-law("while", "", rows=rows.while_loop)
-law("cond", "", rows=rows.branches)
+law(" ".join(KINDS), "", rows=rows.nested)
 
 # -- nothing of numbers ---------------------------------------------------------------------------
 
@@ -97,7 +91,7 @@ law("axis_index after_all ffi_call pure_callback io_callback debug_callback debu
 law("from_edtype to_edtype stage", PLAIN)
 # Mutable arrays, whose contents have no place in a graph.
 law("get swap addupdate new_ref freeze empty_ref free_ref accum_grad_in_ref", PLAIN)
-# Programs to a graph, and to `tj.lift` (`graph/_expansions.py`).
+# Programs to a graph, and to `tj.lift` (`_expansions.py`).
 law("polynomial symmetric_product call_hi_primitive", "")
 law("create_token", PLAIN, bound=lambda node, records: [NOTHING] * len(node.outputs))
 law("Ldexp", "a: u, b: - -> u")  # a primitive that stands for a program, by its class

@@ -16,6 +16,7 @@ from functools import reduce
 
 import numpy as np
 
+from tanjax._jaxpr_types import Steps
 from tanjax._typing import DType, Shape
 
 from ..graph._graph import Node
@@ -83,6 +84,12 @@ def by_order(nan: int) -> Callable[[Evaluate], Evaluate]:
         return run
 
     return form
+
+
+def reducer_of(jaxpr: Steps) -> str:
+    """The primitive that the function of a reduction is; empty if it has several equations."""
+    equations = getattr(jaxpr, "jaxpr", jaxpr).eqns
+    return equations[0].primitive.name if len(equations) == 1 else ""
 
 
 # -- bounds ---------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from ._arithmetic import power_bound, whole_power
 from ._by_jax import in_double
 from ._forms import dtype_of, is_float
 from ._identities import IDENTITIES
+from ._identities_powers import number_of
 from ._law import Evaluate, Numeric, ToWide, known, law
 
 LOG2 = math.log(2.0)
@@ -409,8 +410,16 @@ for _name, _evaluate in _TABLE.items():
         replay=IDENTITIES.get(_name),
         vanish=_VANISH.get(_name, vanish.ANYTHING),
     )
+
+
+def _is_negative(node: Node, position: int) -> bool:
+    """Whether the base of a power is divided by, as far as is known at planning time."""
+    power = number_of(node.uses[1].value)
+    return position == 0 and power is not None and power.real < 0
+
+
 law("atan2", "a: u, b: u -> rad", rows=rows.angle, evaluate=atan2, spread=True, work=_COSTLY,
     bound=known(bounds.atan2), replay=IDENTITIES["atan2"], vanish=vanish.ANYTHING)  # fmt: skip
 law("pow", "", rows=rows.general_power, evaluate=power, spread=True,
     work=2 * _COSTLY, bound=known(power_bound), real_only=True,
-    replay=IDENTITIES["pow"], vanish=vanish.POWER)  # fmt: skip
+    replay=IDENTITIES["pow"], vanish=vanish.POWER, inverts=_is_negative)  # fmt: skip

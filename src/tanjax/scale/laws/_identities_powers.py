@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +24,7 @@ from jax import Array, lax
 from tanjax import _compat
 from tanjax._typing import DType
 
-from ..graph._graph import Exponents, Node, number_of
+from ..graph._graph import Exponents, Node, Value
 from ._powers_of_two import Number, Split, convert, product_error, split, times_power, wider
 
 SIMPLE = 12  # the largest denominator of a fraction that a rounded power is taken for
@@ -34,6 +35,20 @@ def meant(number: float, dtype: DType) -> Fraction:
     simple = Fraction(number).limit_denominator(SIMPLE)
     unit = float(jnp.finfo(dtype).eps) / 2 * max(1.0, abs(number))
     return simple if abs(float(simple) - number) <= unit else Fraction(number)
+
+
+def number_of(value: Value) -> Any:
+    """The one number that every entry of a value is known to be at planning time, or None."""
+    while value.constant is None and value.node is not None:
+        if value.node.primitive not in ("broadcast_in_dim", "convert_element_type", "copy"):
+            return None
+        value = value.node.uses[0].value
+    if value.constant is None or not value.size or not isinstance(value.aval.dtype, np.dtype):
+        return None
+    array = np.asarray(value.constant)
+    wide = np.complex128 if np.iscomplexobj(array) else np.float64
+    numbers = np.unique(array.astype(wide))
+    return numbers[0].item() if len(numbers) == 1 and np.isfinite(numbers[0]) else None
 
 
 def integer_pow(node: Node, operands: list[Array], at: Exponents) -> list[Array]:

@@ -35,7 +35,7 @@ from ..numbers._wide import Apart, Numbers, Wide, align, extent
 from . import _rows as rows, _vanish as vanish
 from ._forms import by_moving, by_order, dtype_of, is_float, joins, shape_of
 from ._identities import IDENTITIES
-from ._law import Evaluate, law, spread_form
+from ._law import Evaluate, Many, law, spread_form
 from ._shapes import Fill
 
 Index: TypeAlias = tuple[np.ndarray, ...]  # by axis, where entries are
@@ -237,8 +237,10 @@ law("scatter-min", _UPDATED, bound=_JOINED, evaluate=_scatter(np.minimum), sprea
     vanish=vanish.MOVES)  # fmt: skip
 law("scatter-max", _UPDATED, bound=_JOINED, evaluate=_scatter(np.maximum), spread=by_order(1),
     vanish=vanish.MOVES)  # fmt: skip
-law("scatter-add", _SUMMED, bound=_added, evaluate=_scatter(np.add), vanish=vanish.SUMS)
-law("scatter-sub", _SUMMED, bound=_added, evaluate=_scatter(np.subtract), vanish=vanish.SUMS)
+law("scatter-add", _SUMMED, bound=_added, evaluate=_scatter(np.add), vanish=vanish.SUMS,
+    many=Many.UPDATES)  # fmt: skip
+law("scatter-sub", _SUMMED, bound=_added, evaluate=_scatter(np.subtract), vanish=vanish.SUMS,
+    many=Many.UPDATES)  # fmt: skip
 law("scatter-mul", "a: u, i: -, b: 1 -> u", bound=_multiplied, evaluate=_scatter(np.multiply))
 
 

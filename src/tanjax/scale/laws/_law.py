@@ -23,18 +23,19 @@ says more; it raises `Apart` where it finds out itself that no block will do.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from jax import Array
 
 from tanjax._jaxpr_types import JaxEquation
 
-from ..graph._graph import Exponents, Node
+from ..graph._graph import Exponents, Node, Value
 from ..numbers._interval_record import Record, Records
 from ..numbers._wide import Apart, Numbers, Wide
-from ._vanish import HARMFUL, Vanish
+from ._vanish import HARMFUL, Divides, Vanish
 
 if TYPE_CHECKING:  # which reads this module
     from ._rows import RowLaw
@@ -48,6 +49,16 @@ F = TypeVar("F", bound=Evaluate)
 
 Numeric: TypeAlias = Callable[..., Numbers]  # a function of NumPy's, or of SciPy's
 ToWide: TypeAlias = Callable[..., Wide]  # a function whose result no plain array holds
+LARGEST, SMALLEST = 1, -1  # ends of the numbers of a value
+
+
+class Many(enum.Enum):
+    """How many numbers become one entry, so that some on the way to it may leave the range."""
+
+    TERMS = "added up, one after the other"
+    PRODUCTS = "multiplied in pairs, which are added up"
+    UPDATES = "added to an entry in the dtype of the result"
+    FACTORS = "multiplied, one after the other"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +73,12 @@ class Law:
     takes per element of its largest array, or a function `(node, operands)` that says how many in
     all. `bound`: the records of the results; `real_only`: neither bounds nor `replay` are for
     complex numbers. `replay`: the primitive at any exponents, where no conversion will do.
-    `vanish`: what it does with numbers that are too small (`_vanish.py`).
+    `vanish`: what it does with numbers that are too small (`_vanish.py`). `many`: how many numbers
+    become one entry; `products`: the values of which products make a result, and must keep their
+    digits; `eigenvalues`: the first result is garbled where the operand is large or small. `tails`:
+    of how many operands an infinity is meant as a large number. `end`: the end of the operands that
+    counts; `inverts`: whether an operand counts at its other end, where `vanish` does not say.
+    `fold`: the primitive on single numbers that are known at planning time.
     """
 
     signature: Units = ""
@@ -75,6 +91,13 @@ class Law:
     real_only: bool = False
     replay: Replay | None = None
     vanish: Vanish = HARMFUL
+    many: Many | None = None
+    products: Callable[[Value], Sequence[Value]] | None = None
+    eigenvalues: bool = False
+    tails: int = 0
+    end: int = 0
+    inverts: Divides | None = None
+    fold: Numeric | None = None
 
     def units(self, equation: JaxEquation) -> str:
         """The signature of an equation; empty if there is none."""
@@ -83,6 +106,7 @@ class Law:
 
 
 LAWS: dict[str, Law] = {}
+UNKNOWN = Law()
 
 
 def law(
@@ -152,10 +176,14 @@ def work_of(node: Node, law: Law, xs: list[Any]) -> float:
     return work * size / 2
 
 
+def law_of(node: Node | None) -> Law:
+    """What is known about the primitive of a node."""
+    return UNKNOWN if node is None else LAWS.get(node.primitive, UNKNOWN)
+
+
 def vanish_of(node: Node) -> Vanish:
     """What the primitive of a node does with numbers that are too small."""
-    law = LAWS.get(node.primitive)
-    return HARMFUL if law is None else law.vanish
+    return law_of(node).vanish
 
 
 def known(function: Callable[..., Record | None]) -> Bound:

@@ -23,7 +23,7 @@ of another backend, their magnitudes do not. Elimination refuses matrices of mor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,13 +32,12 @@ from jax import Array
 from tanjax import _compat
 from tanjax._jaxpr_types import JaxEquation
 
-from ..graph import _lu
-from ..graph._graph import Exponents, Node
+from ..graph._graph import Exponents, Node, Value
 from ..numbers._elimination import eliminate, solve_triangle
 from ..numbers._interval_record import INFINITY, Record, Records, span
 from ..numbers._spread import at_largest, is_spread, parts_of
 from ..numbers._wide import Apart, Exponent, Numbers, Wide, align, in_float64, normalised, scaled
-from . import _rows as rows, _vanish as vanish
+from . import _lu, _rows as rows, _vanish as vanish
 from ._by_jax import homogeneous, in_double
 from ._forms import dtype_of
 from ._indexing import permutation
@@ -132,12 +131,23 @@ def _orthogonal(node: Node, records: Records) -> Records:
     return _bounds(node, 1.0, max(records[0].high + _rows_of_bits(node) / 2, 0.0))
 
 
+def _upper(place: int) -> Callable[[Value], Sequence[Value]]:
+    """Of the factors the upper one, in the result at a place; the other has numbers up to 1."""
+    return lambda value: [value] if value.node and value is value.node.outputs[place] else []
+
+
 def _half(node: Node, a: Record) -> Record:
     return span(-INFINITY, a.high / 2)  # the squares of a row add up to the diagonal entry
 
 
 @law(
-    "cholesky", "a: u -> u^1/2", work=_cube, spread=True, bound=known(_half), vanish=vanish.FACTORS
+    "cholesky",
+    "a: u -> u^1/2",
+    work=_cube,
+    spread=True,
+    bound=known(_half),
+    vanish=vanish.FACTORS,
+    products=lambda value: (value, value),  # make the matrix
 )
 def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
     fraction, powers = parts_of(xs[0])
@@ -240,6 +250,7 @@ def _orders(pivots: np.ndarray, rows: int) -> list[Wide]:
     spread=_of_largest(0, 1, 0, axes=(-2,)),  # columns of any size have the same Q
     bound=_orthogonal,
     vanish=vanish.FACTORS,
+    products=_upper(1),
 )
 def qr(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(xs[0].array)
@@ -319,7 +330,7 @@ def eigh(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 @law("eig", "a: u -> (u, 1, 1)", work=lambda node, xs: 30 * _cube(node, xs),
-     spread=_of_largest(1, 0, 0))  # fmt: skip
+     spread=_of_largest(1, 0, 0), eigenvalues=True)  # fmt: skip
 def eig(node: Node, xs: list[Wide]) -> list[Wide]:
     if node.params["compute_left_eigenvectors"]:
         return homogeneous(1, 0, 0)(node, xs)
@@ -361,7 +372,7 @@ law("geqp3 hessenberg tridiagonal ormqr cholesky_update", "*x: - -> -", work=_cu
     evaluate=in_double)  # fmt: skip
 
 
-# -- two factors in one array (`graph/_lu.py`) ----------------------------------------------------
+# -- two factors in one array (`_lu.py`) ----------------------------------------------------------
 
 
 def _lu_bound(node: Node, records: Records) -> Records:
@@ -387,6 +398,7 @@ def _replayed(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     work=_cube,
     spread=True,
     vanish=vanish.FACTORS,
+    products=_upper(-1),
 )
 def factors(node: Node, xs: list[Wide]) -> list[Wide]:
     """The two triangles; the packed array only where it is read."""

@@ -22,14 +22,14 @@ from tanjax._jaxpr_types import JaxEquation
 
 from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
-from ..numbers._range import CONTRACTIONS, SCATTERED, room_of_partial_sums
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, normalised, split
 from . import _rows as rows, _vanish as vanish
 from ._arithmetic import largest_becomes_one
 from ._forms import by_order, dtype_of, is_float, moves
 from ._identities import IDENTITIES
-from ._law import Evaluate, Law, Numeric, applied, known, law, spread_form
+from ._law import LARGEST, SMALLEST, Evaluate, Law, Many, Numeric, applied, known, law, spread_form
+from ._range import room_of_partial_sums
 
 # -- reductions -----------------------------------------------------------------------------------
 
@@ -56,7 +56,8 @@ def _total(node: Node, a: Record) -> Record:
     return total._replace(plus_low=max(total.plus_low, 0.0), zero=False)
 
 
-@law("reduce_sum", "*x: u -> u", bound=known(_total), vanish=vanish.SUM)
+@law("reduce_sum", "*x: u -> u", bound=known(_total), vanish=vanish.SUM, many=Many.TERMS,
+     end=LARGEST)  # fmt: skip
 def reduce_sum(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     dtype = None if is_float(x) else dtype_of(node)
@@ -94,6 +95,7 @@ def _power_of_count(equation: JaxEquation) -> str:
     real_only=True,
     bound=known(_products),
     replay=IDENTITIES["reduce_prod"],
+    many=Many.FACTORS,
     vanish=vanish.ANYTHING,
 )
 def reduce_prod(node: Node, xs: list[Wide]) -> list[Wide]:
@@ -126,9 +128,9 @@ def _reduction(function: np.ufunc) -> Evaluate:
 
 _EXTREME = "*x: U -> u"
 law("reduce_max", _EXTREME, bound=moves, evaluate=_reduction(np.maximum), spread=by_order(1),
-    vanish=vanish.MOVES)  # fmt: skip
+    vanish=vanish.MOVES, end=LARGEST)  # fmt: skip
 law("reduce_min", _EXTREME, bound=moves, evaluate=_reduction(np.minimum), spread=by_order(-1),
-    vanish=vanish.MOVES)  # fmt: skip
+    vanish=vanish.MOVES, end=SMALLEST)  # fmt: skip
 
 # -- sums whose parts leave the range -------------------------------------------------------------
 
@@ -148,7 +150,7 @@ def parts_overflow(
     """
     dtype, sizes_of = dtype_of(node), [_sizes(x) if is_float(x) else x for x in xs]
     tops = [magnitude_of(x).high for x in xs if is_float(x)]
-    if node.primitive in SCATTERED:  # one by one, in the dtype of the result
+    if run.many is Many.UPDATES:  # one by one, in the dtype of the result
         top, count = max(tops), xs[2].array.size + 1
         if node.primitive == "scatter-sub":
             sizes_of[2] = Wide(-sizes_of[2].array, sizes_of[2].exponent)
@@ -184,7 +186,7 @@ def parts_vanish(
         return results, 0
     logs = np.log2(np.abs(out.array)) + out.exponent
     bad = (logs < least) & (out.array != 0)
-    if node.primitive not in CONTRACTIONS:
+    if run.many is not Many.PRODUCTS:
         (sizes,) = applied(node, run, [_sizes(x) if is_float(x) else x for x in xs])
         bad &= np.log2(sizes.array) + sizes.exponent > logs + 0.5
     if not np.any(bad):
@@ -285,11 +287,12 @@ def _sums(node: Node, a: Record) -> Record:
     return union(a, sum_of(a, _length(node) or 1))
 
 
-law("cumsum", "*x: u -> u", bound=known(_sums), evaluate=_cumulative(np.add), vanish=vanish.SUMS)
+law("cumsum", "*x: u -> u", bound=known(_sums), evaluate=_cumulative(np.add), vanish=vanish.SUMS,
+    many=Many.TERMS, end=LARGEST)  # fmt: skip
 law("cummax", _EXTREME, bound=moves, evaluate=_cumulative(np.maximum), spread=by_order(1),
     vanish=vanish.MOVES)  # fmt: skip
 law("cummin", _EXTREME, bound=moves, evaluate=_cumulative(np.minimum), spread=by_order(-1),
-    vanish=vanish.MOVES)  # fmt: skip
+    vanish=vanish.MOVES, end=SMALLEST)  # fmt: skip
 
 
 @spread_form("cumsum")
@@ -330,6 +333,7 @@ def _running_products(node: Node, a: Record) -> Record:
     real_only=True,
     bound=known(_running_products),
     replay=IDENTITIES["cumprod"],
+    many=Many.FACTORS,
     vanish=vanish.ANYTHING,
 )
 def cumprod(node: Node, xs: list[Wide]) -> list[Wide]:

@@ -12,18 +12,15 @@ scale_primitives.md` shows how to test it.
 
 from __future__ import annotations
 
-import dataclasses
-
 from tanjax._errors import RegistrationError, ScaleError, message
 from tanjax._jaxpr_types import Primitive
+from tanjax.jaxprs import KINDS, Kind
 from tanjax.units.signatures import Many, Monomial, Out, Several, Signature
 
-from ..graph._graph import CALLS
 from . import _rows as rows_of
 from ._law import LAWS, Bound, Evaluate, Law, Replay, Work, write
 
 _CALL = "call"
-_KEYS = ", ".join(f"`{field.name}`" for field in dataclasses.fields(Law))
 
 
 def register_law(
@@ -59,7 +56,8 @@ def register_law(
     if not (isinstance(name, str) and name):
         raise _refused(repr(primitive), "this is no primitive.", "a JAX primitive, or its name.")
     if unknown:
-        raise _refused(name, f"a law has no {', '.join(map(repr, unknown))}.", f"it has {_KEYS}.")
+        keys = ", ".join(f"`{key}`" for key in register_law.__kwdefaults__ or ())
+        raise _refused(name, f"a law has no {', '.join(map(repr, unknown))}.", f"it has {keys}.")
     functions = {"rows": rows, "evaluate": evaluate, "bound": bound, "replay": replay}
     for key, function in functions.items():
         if function is not None and not callable(function):
@@ -69,8 +67,8 @@ def register_law(
     if name in LAWS and not override:
         raise _refused(name, f"there is a law already: {LAWS[name]}.", "pass `override=True`.")
     if signature == _CALL:
-        signature, functions["rows"] = "", rows or rows_of.call
-        CALLS.add(name)
+        signature, functions["rows"] = "", rows or rows_of.nested
+        KINDS[name] = Kind.CALL
     else:
         _check(name, signature)
     form = evaluate if spread else None

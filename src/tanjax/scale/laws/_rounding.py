@@ -160,6 +160,7 @@ def _convert_bound(node: Node, a: Record) -> Record:
     spread=True,
     bound=known(_convert_bound),
     vanish=vanish.CONVERTED,
+    fold=np.asarray,
     replay=IDENTITIES["convert_element_type"],
 )
 def convert(node: Node, xs: list[Wide]) -> list[Wide]:

@@ -25,14 +25,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from tanjax import _compat
-from tanjax._jaxpr_types import Steps
 from tanjax.units.signatures import Each, Monomial, Signature
 
-from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
-from ..numbers._range import exponents, fits_at_zero
-from ._identities_powers import meant
+from ..graph._graph import Magnitudes, Node, Use, Value
+from ._forms import reducer_of
+from ._identities_powers import meant, number_of
 from ._law import LAWS, Law
+from ._range import exponents, fits_at_zero
 
 Thing: TypeAlias = Use | Value  # what has an exponent
 T = TypeVar("T", bound=Thing)
@@ -228,9 +227,7 @@ def convert(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 def reduction(node: Node, m: Magnitudes) -> Iterator[Row]:
     """`reduce` and `reduce_window` by a function: one exponent if that is a sum or a choice."""
-    body: Steps = node.params["jaxpr"]
-    equations = getattr(body, "jaxpr", body).eqns
-    known = len(equations) == 1 and equations[0].primitive.name in ("add", "max", "min")
+    known = reducer_of(node.params["jaxpr"]) in ("add", "max", "min")
     return same(node, m) if known else at_zero(node, m)
 
 
@@ -242,7 +239,7 @@ def triangular_solve(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def factors(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """The two factors that `lu` packs into an array, read apart (`graph/_lu.py`)."""
+    """The two factors that `lu` packs into an array, read apart (`_lu.py`)."""
     packed, *_, lower, upper = node.outputs
     yield from equal([node.uses[0], upper])
     yield from zero([packed, lower])
@@ -256,33 +253,13 @@ def _tie(outside: Iterable[Thing], inside: Iterable[Thing]) -> Iterator[Row]:
         yield from equal([a, b])
 
 
-def call(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """Jit, remat, custom rules, shard_map: operands are the callee's arguments."""
-    (body,) = node.graphs
-    given = callee_uses(node)
-    yield from zero(u for u in node.uses if u not in given)
-    yield from _tie(given, body.inputs)
-    yield from _tie(node.outputs, body.outputs)
-
-
-def scan(node: Node, m: Magnitudes) -> Iterator[Row]:
-    (body,) = node.graphs
-    loop = _compat.Loop.of(node.params)
-    yield from _tie(node.uses, body.inputs)
-    yield from _tie(node.outputs, body.outputs)
-    yield from _tie(body.outputs[: loop.carries], loop.cut(body.inputs)[2])  # a cycle
-
-
-def while_loop(node: Node, m: Magnitudes) -> Iterator[Row]:
-    test, body = node.graphs
-    of_test, of_body, state, _ = _compat.Loop.of(node.params).cut(node.uses)
-    yield from _tie([*of_test, *state], test.inputs)
-    yield from _tie([*of_body, *state], body.inputs)
-    yield from _tie(body.outputs, body.inputs[len(of_body) :])
-    yield from _tie(node.outputs, body.outputs)
-
-
-def branches(node: Node, m: Magnitudes) -> Iterator[Row]:
-    for branch in node.graphs:
-        yield from _tie(node.uses[1:], branch.inputs)
-        yield from _tie(node.outputs, branch.outputs)
+def nested(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """Calls, loops, branches: operands are the arguments of a nested graph, results its results."""
+    handed = {use for uses in node.given for use in uses}
+    yield from zero(use for use in node.uses if use not in handed)
+    for given, graph in zip(node.given, node.graphs, strict=True):
+        yield from _tie(given, graph.inputs)
+        if graph in node.returning:
+            yield from _tie(node.outputs, graph.outputs)
+    for pair in node.carried:  # a cycle
+        yield from equal(pair)

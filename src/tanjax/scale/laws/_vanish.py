@@ -31,7 +31,6 @@ from tanjax._typing import AnyArray
 
 from ..graph._graph import Node
 from ..numbers._interval_record import log_add
-from ..numbers._range import terms
 
 
 class Operand(NamedTuple):
@@ -77,10 +76,10 @@ class Vanish(NamedTuple):
     **Fields:** `error`: of a result, given the operands and a bound on the result; `flag`:
     conditions under which a result has lost digits, None where they cannot be told; `least`: of
     what is computed on the way, infinity where that is the result; `moves`: what comes out is what
-    went in; `adds`: results are sums, of which the largest entry counts;
-    `divides`: whether the operand at a place must not be zero; `infinite`: the power of an infinite
-    operand that the result is, negative where the result is zero, 0 where it stays finite, None
-    where an infinite operand does harm.
+    went in; `adds`: results are sums, of which the largest entry counts; `equates`: results tell
+    whether operands are equal; `divides`: whether the operand at a place must not be zero;
+    `infinite`: the power of an infinite operand that the result is, negative where the result is
+    zero, 0 where it stays finite, None where an infinite operand does harm.
     """
 
     error: Error = _harmful
@@ -88,6 +87,7 @@ class Vanish(NamedTuple):
     least: Error = _on_the_way
     moves: bool = False
     adds: bool = False
+    equates: bool = False
     divides: Divides = _never
     infinite: Infinite = _unknown
 
@@ -199,26 +199,30 @@ def _growth(node: Node, count: float) -> float:
     return math.log2(max(2.0, count**0.5 if half else count))
 
 
-def added(node: Node) -> int:
-    """How many numbers are added up for one entry of a result, at most."""
-    a, *others = [use.value for use in node.uses if use.value.is_floating]
-    shapes = [use.value.aval.shape for use in node.uses]
-    if node.primitive == "dot_general":
-        (contracted, _), _ = node.params["dimension_numbers"]
-        return math.prod(shapes[0][i] for i in contracted)
-    if node.primitive == "conv_general_dilated":
-        return math.prod(shapes[1]) // max(
-            1, shapes[1][node.params["dimension_numbers"].rhs_spec[0]]
-        )
-    if node.primitive in ("add", "add_any", "sub"):
-        return 2
-    if node.primitive in ("reduce_sum", "reduce_window_sum"):
-        return max(1, terms(node))
-    return a.size + sum(x.size for x in others)
+def terms(node: Node) -> int:
+    """How many numbers are added up for one entry of a result, at most; of a batch, some more."""
+    params, shapes = node.params, [use.value.aval.shape for use in node.uses]
+    sizes = [use.value.size for use in node.uses if use.value.is_floating]
+    entries = max(1, node.outputs[0].size)
+    match node.primitive:
+        case "add" | "add_any" | "sub":
+            return 2
+        case "dot_general":
+            return math.isqrt(math.prod(sizes) // entries)
+        case "conv_general_dilated":
+            results = shapes[1][params["dimension_numbers"].rhs_spec[0]]
+            return math.prod(shapes[1]) // max(1, results)
+        case "cumsum":
+            return int(shapes[0][params["axis"]])
+        case "reduce_window_sum":
+            return math.prod(params["window_dimensions"])
+        case "reduce_sum":
+            return max(1, sum(sizes) // entries)
+    return sum(sizes)
 
 
 def _sum(node: Node, xs: Operands, high: float) -> float:
-    return worst(xs) + _growth(node, added(node))
+    return worst(xs) + _growth(node, terms(node))
 
 
 def _product(node: Node, xs: Operands, high: float) -> float:
@@ -229,7 +233,7 @@ def _product(node: Node, xs: Operands, high: float) -> float:
 
 
 def _products(node: Node, xs: Operands, high: float) -> float:
-    return _product(node, xs, high) + _growth(node, added(node))
+    return _product(node, xs, high) + _growth(node, terms(node))
 
 
 def _quotient(node: Node, xs: Operands, high: float) -> float:
@@ -314,7 +318,7 @@ def _first(node: Node, position: int) -> bool:
 
 
 def _negative_power(node: Node, position: int) -> bool:
-    return bool(node.params["y"] < 0)
+    return position == 0 and bool(node.params["y"] < 0)
 
 
 def _passes(power: float) -> Infinite:
@@ -360,6 +364,7 @@ TAIL = Vanish(_slope, _wherever)
 BOUNDED = GENTLE._replace(infinite=_passes(0.0))
 BOUNDED_TAIL = TAIL._replace(infinite=_passes(0.0))
 STEEP = Vanish(flag=_unless_zero)
+EQUALITY = Vanish(equates=True)
 STEPS = Vanish(flag=_coarse_anyway)
 FACTORS = Vanish(flag=_of_factors_of_matrix, least=_least_digit, adds=True)
 SUBSTITUTION = Vanish(flag=_of_substitution, least=_least_digit, adds=True)

@@ -9,7 +9,7 @@ steps of the view.
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
 
 Sharp edge: `reduce_window` with a function of the user's is run by JAX, in the range of its dtype.
-`reduce` with such a function is a program to the graph (`graph/_expansions.py`).
+`reduce` with such a function is a program to the graph (`_expansions.py`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ import numpy as np
 from tanjax._jaxpr_types import Params
 from tanjax._typing import DType
 
-from ..graph._expansions import REDUCERS, reducer_of
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, Records, multiply, sum_of, union
 from ..numbers._spread import add_at, parts_of, plus, product_over, ranks, sum_over
 from ..numbers._wide import Apart, Numbers, Wide, align, normalised
 from . import _rows as rows, _vanish as vanish
 from ._by_jax import in_range, in_range_or_zero
-from ._contractions import contract, contract_spread
-from ._forms import by_order, dtype_of, is_float, moves
+from ._contractions import contract, contract_spread, factors
+from ._forms import by_order, dtype_of, is_float, moves, reducer_of
 from ._integers import PLAIN
-from ._law import LAWS, Evaluate, known, law, spread_form
+from ._law import LARGEST, LAWS, Evaluate, Many, known, law, spread_form
 from ._shapes import Fill, padded
 
 Neutral: TypeAlias = Callable[[DType], Any]  # of a type the number that a function leaves alone
@@ -110,7 +109,7 @@ def _sums(node: Node, a: Record) -> Record:
 
 
 law("reduce_window_sum", "a: u -> u", work=_work, bound=known(_sums), vanish=vanish.SUM,
-    evaluate=_pool(np.add, lambda dtype: 0))  # fmt: skip
+    many=Many.TERMS, evaluate=_pool(np.add, lambda dtype: 0))  # fmt: skip
 law("reduce_window_max", "a: U -> u", work=_work, bound=moves, spread=by_order(1),
     vanish=vanish.MOVES, evaluate=_pool(np.maximum, _lowest))  # fmt: skip
 law("reduce_window_min", "a: U -> u", work=_work, bound=moves, spread=by_order(-1),
@@ -124,21 +123,20 @@ def _sum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 # The NumPy function of a primitive, and its neutral element, with which a window is padded.
-_PAIRS: tuple[tuple[np.ufunc, Neutral], ...] = (
-    (np.add, lambda dtype: 0),
-    (np.multiply, lambda dtype: 1),
-    (np.maximum, _lowest),
-    (np.minimum, _highest),
-    (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
-    (np.bitwise_or, lambda dtype: 0),
-    (np.bitwise_xor, lambda dtype: 0),
-)
-_FUNCTIONS = dict(zip(REDUCERS, _PAIRS, strict=True))
+REDUCERS: dict[str, tuple[np.ufunc, Neutral]] = {
+    "add": (np.add, lambda dtype: 0),
+    "mul": (np.multiply, lambda dtype: 1),
+    "max": (np.maximum, _lowest),
+    "min": (np.minimum, _highest),
+    "and": (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
+    "or": (np.bitwise_or, lambda dtype: 0),
+    "xor": (np.bitwise_xor, lambda dtype: 0),
+}
 
 
 def function_of(node: Node) -> tuple[np.ufunc, Neutral]:
     """The NumPy function of a reduction, and its neutral element."""
-    return _FUNCTIONS[reducer_of(node.params["jaxpr"])]
+    return REDUCERS[reducer_of(node.params["jaxpr"])]
 
 
 def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:
@@ -281,7 +279,7 @@ def _conv_bound(node: Node, a: Record, b: Record) -> Record:
 
 
 @law("conv_general_dilated", "a: u, b: v -> u*v", work=_conv_work, bound=known(_conv_bound),
-     vanish=vanish.PRODUCTS)  # fmt: skip
+     vanish=vanish.PRODUCTS, many=Many.PRODUCTS, products=factors, end=LARGEST)  # fmt: skip
 def convolution(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     out = convolved(node, (x.array, None), (y.array, None))

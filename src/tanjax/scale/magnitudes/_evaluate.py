@@ -29,10 +29,10 @@ import numpy as np
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
 from ..laws._by_jax import WITHOUT_LAW
-from ..laws._law import LAWS, Law, applied, work_of
+from ..laws._law import LAWS, Law, Many, applied, law_of, work_of
+from ..laws._range import is_garbled, is_reciprocal, vanishes
 from ..laws._reductions import parts_leave, parts_overflow, parts_vanish
 from ..numbers._measure import measure
-from ..numbers._range import PRODUCTS, SUMS, is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, normalised, wide
 from ._evaluation import (
@@ -49,19 +49,6 @@ from ._evaluation import (
 )
 from ._nested import runner_of
 
-__all__ = [
-    "ENDLESS",
-    "NO_RULE",
-    "OVER_BUDGET",
-    "PARTS",
-    "UNDEFINED",
-    "Evaluation",
-    "Event",
-    "evaluate",
-    "measure",
-    "unsupported",
-]
-
 # How many equations are run at most, 5 µs each, and how many elementary operations of a larger
 # budget stand for one more.
 MOST_RUNS, _WORK_PER_RUN = 4000, 1500
@@ -69,9 +56,6 @@ MOST_RUNS, _WORK_PER_RUN = 4000, 1500
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 _KEPT = 10_000_000  # numbers of a run that are kept for others: 80 MB
-# What may be nan of zeros and infinities, and of how many operands the infinities count.
-_MANY = frozenset((*SUMS, *PRODUCTS))
-TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 
 def evaluate(
@@ -246,7 +230,7 @@ class Run:
         """The operands of an equation, without infinities where it is saturated."""
         xs = [self.read(use) for use in node.uses]
         if self.exponents is not None and node.index in self.exponents.saturated:
-            for i, use in enumerate(node.uses[: TAILS[node.primitive]]):
+            for i, use in enumerate(node.uses[: law_of(node).tails]):
                 x = xs[i]
                 if x is not None:
                     xs[i] = saturated(x, use.value.aval.dtype, self.exponent(use))
@@ -319,9 +303,9 @@ class Run:
                 told = f"{type(error).__name__}: {error}"
                 self.skip(node, NO_RULE if law is WITHOUT_LAW else told)
                 continue
-            if self.by_use and node.primitive in TAILS:
+            if self.by_use and law.tails:
                 self.count_undefined(node, xs, results[0])
-            if self.mode == "stored" and node.primitive in _MANY and node.outputs[0].is_floating:
+            if self.mode == "stored" and law.many and node.outputs[0].is_floating:
                 results = self.by_parts(node, law, xs, results)
             store = self.again if results is known else self.store
             for value, result in zip(node.outputs, results, strict=True):
@@ -349,7 +333,7 @@ class Run:
     def by_parts(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum or product of many, some of whose parts may leave the range."""
         exponent, kind = self.exponent(node.outputs[0]), "overflow"
-        if node.primitive in SUMS:
+        if law.many is not Many.FACTORS:
             results, entries = parts_overflow(node, law, xs, results, exponent)
             if not entries:
                 results, entries = parts_vanish(node, law, xs, results, exponent)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from tanjax import _compat
 
 from ..graph._graph import Node, Value
+from ..laws._comparisons import limit_of
 from ..numbers._interval_record import (
     Record,
     Records,
@@ -87,13 +88,10 @@ def _union(*records: Record | None) -> Record | None:
 
 def _trips(bounds: Bounds, node: Node) -> float:
     """How often a `while` runs at most, where a counter is compared; 0 if that is not known."""
-    test = node.graphs[0].outputs[0].value.node
-    if test is None or test.primitive not in ("lt", "le", "gt", "ge"):
-        return 0.0
     # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
-    limit = test.uses[test.primitive in ("lt", "le")].value
-    record = bounds.records[limit.index]
-    if record is None or limit.is_floating or record.high >= 31.0:
+    limit = limit_of(node.graphs[0].outputs[0].value.node)
+    record = None if limit is None or limit.is_floating else bounds.records[limit.index]
+    if record is None or record.high >= 31.0:
         return 0.0
     return 2.0**record.high + 1.0
 

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from tanjax._typing import AnyArray, DType
+from tanjax.jaxprs import KINDS, Kind
 
-from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value, callee_uses
-from ..laws._law import LAWS
+from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value
+from ..laws._law import LAWS, law_of
 from ..numbers._extremes import is_on_host
 from ..numbers._hosts import Argument
 from ..numbers._interval_record import (
@@ -43,9 +44,6 @@ from ..numbers._interval_record import (
 )
 from ..numbers._measure import measure
 from ._interval_loops import bound_cond, bound_scan, bound_while
-
-# A nested graph that is applied to parts of the operands, not to the operands.
-_NO_CALLS = {"reduce", "reduce_window", "pallas_call", "run_state"}
 
 
 def bound(
@@ -78,7 +76,7 @@ def bound(
 
 def unsupported() -> list[str]:
     """The primitives of `jax.lax` without a rule: their results are unknown."""
-    bounded = {name for name, law in LAWS.items() if law.bound} | set(_CONTROL)
+    bounded = {name for name, law in LAWS.items() if law.bound or KINDS.get(name) in _CONTROL}
     return sorted(
         {p.name for p in vars(jax.lax).values() if hasattr(p, "multiple_results")} - bounded
     )
@@ -170,17 +168,15 @@ class Bounds:
         return [records[use.value.index] for use in graph.outputs]
 
     def results(self, node: Node, operands: Records) -> Records:
-        name = node.primitive
-        if name in _CONTROL:
-            return _CONTROL[name](self, node, operands)
-        law = LAWS.get(name)
-        if law is not None and law.bound is not None:
+        if control := _CONTROL.get(node.kind):
+            return control(self, node, operands)
+        law = law_of(node)
+        if law.bound is not None:
             if law.real_only and any(use.value.aval.dtype.kind == "c" for use in node.uses):
                 return [None] * len(node.outputs)
             return law.bound(node, operands)
-        if len(node.graphs) == 1 and name not in _NO_CALLS:
-            callee = node.graphs[0]
-            given = [operands[use.position] for use in callee_uses(node)]
+        if node.graphs:
+            callee, given = node.graphs[0], [operands[use.position] for use in node.given[0]]
             sizes = len(callee.inputs), len(callee.outputs)
             if sizes == (len(given), len(node.outputs)):
                 return self.run(callee, given)
@@ -244,4 +240,8 @@ def _record_of_number(x: AnyArray) -> tuple[Magnitude, Record]:
     return m, Record(size, size) if number > 0 else Record(INFINITY, -INFINITY, size, size)
 
 
-_CONTROL = {"scan": bound_scan, "while": bound_while, "cond": bound_cond}
+_CONTROL: dict[Kind | None, Callable[[Bounds, Node, Records], Records]] = {
+    Kind.SCAN: bound_scan,
+    Kind.WHILE: bound_while,
+    Kind.BRANCH: bound_cond,
+}

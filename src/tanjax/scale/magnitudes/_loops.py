@@ -20,6 +20,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tanjax.jaxprs import Kind
+
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._forms import is_float
 from ..numbers._wide import Wide, magnitude_of, normalised
@@ -100,7 +102,7 @@ def _equations(graph: ScaleGraph) -> float:
     for node in graph.nodes:
         inner = sum(map(_equations, node.graphs))
         total += 1 + inner * node.params.get("length", 1)
-        if node.primitive == "while":
+        if node.kind is Kind.WHILE:
             return math.inf
     return total
 

@@ -38,11 +38,12 @@ from tanjax._typing import DType
 
 from ..graph._graph import ScaleGraph
 from ..laws._forms import is_float
-from ..numbers._range import holds_together
+from ..laws._range import holds_together
 from ..numbers._spread import common, is_spread
 from ..numbers._stored import clamp_to
 from ..numbers._wide import Numbers, Wide, is_number, magnitude_of
-from ._evaluate import Evaluation, rounded
+from ._evaluate import rounded
+from ._evaluation import Evaluation
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0

@@ -3,7 +3,7 @@
 The graph of the callee, the branch taken or the body is run on the operands; its values are those
 of the scale graph, so that their magnitudes are the union over all runs.
 
-    NESTED["cond"](run, node, operands)  # runs one branch; the other keeps magnitude None
+    NESTED[Kind.BRANCH](run, node, operands)  # runs one branch; the other keeps magnitude None
 
 Sharp edges: `shard_map` and kernels work on parts of arrays and are not entered. Unknown operands
 (None) are let in: what does not depend on them is known afterwards.
@@ -19,8 +19,9 @@ import numpy as np
 
 from tanjax import _compat
 from tanjax._jaxpr_types import Aval
+from tanjax.jaxprs import KINDS, Kind, given
 
-from ..graph._graph import CALLS, Node, ScaleGraph, callee_uses
+from ..graph._graph import Node, ScaleGraph
 from ..numbers._spread import choose, is_spread, parts_of
 from ..numbers._wide import Apart, Wide, align, wide
 from . import _loops
@@ -33,7 +34,7 @@ Runner = Callable[["Run", Node, Numbers], Numbers]
 
 
 def _call(run: Run, node: Node, xs: Numbers) -> Numbers:
-    return run.body(node.graphs[0], xs)
+    return run.body(node.graphs[0], given(node.equation, xs)[0])
 
 
 def _cond(run: Run, node: Node, xs: Numbers) -> Numbers:
@@ -140,11 +141,6 @@ def _equal(a: Wide | None, b: Wide | None) -> bool:
     return np.array_equal(a.array, b.array) and np.array_equal(a.exponent, b.exponent)
 
 
-def _linear_solve(run: Run, node: Node, xs: Numbers) -> Numbers:
-    """`custom_linear_solve` gives what its `solve` function returns."""
-    return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])
-
-
 def _where(mask: np.ndarray, new: Wide | None, old: Wide | None) -> Wide | None:
     """The entries of one of two arrays, by a mask over their leading axes."""
     if new is None or old is None:
@@ -157,16 +153,10 @@ def _where(mask: np.ndarray, new: Wide | None, old: Wide | None) -> Wide | None:
         return choose(mask, old, new)
 
 
-NESTED: dict[str, Runner] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    "custom_linear_solve": _linear_solve,
-}
-_NOT_ENTERED = {"shard_map", "run_state", "custom_lin"}
+NESTED: dict[Kind | None, Runner] = {Kind.SCAN: _scan, Kind.WHILE: _while, Kind.BRANCH: _cond}
 
 
 def runner_of(primitive: str) -> Runner | None:
     """How an equation with jaxprs of its own is run; None if it cannot."""
-    is_call = primitive in CALLS and primitive not in _NOT_ENTERED
-    return NESTED.get(primitive, _call if is_call else None)
+    kind = KINDS.get(primitive)
+    return None if kind in (None, Kind.OPAQUE, Kind.DEVICES) else NESTED.get(kind, _call)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..graph._graph import Magnitudes, Node, ScaleGraph, Use, Value
-from ..numbers import _range
+from ..laws import _range
 
 
 class _Joined:

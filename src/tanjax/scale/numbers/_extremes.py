@@ -18,10 +18,12 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tanjax._typing import DType
 
 from ..graph._graph import ZERO, Magnitude
+from ._wide import extent
 
 
 class Window(NamedTuple):
@@ -74,7 +76,7 @@ def inside_on_host(a: np.ndarray, window: Window) -> bool:
             return False
         if window.nonzero and not np.all(a):
             return False
-        return contains(window, magnitude_of(*extremes(a)))
+        return contains(window, measure_on_host(a))
     is_complex = a.dtype.kind == "c"
     bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
     low, high, infinite, _ = ends_of(window, a.dtype)
@@ -94,24 +96,10 @@ def inside_on_host(a: np.ndarray, window: Window) -> bool:
         doubled -= unsigned.type(1)
         least = doubled.item(doubled.argmin()) + 1
     if largest >= infinite:
-        return not window.finite and contains(window, magnitude_of(*extremes(a)))
+        return not window.finite and contains(window, measure_on_host(a))
     if largest < peak_of(window, a.dtype):
         return False
     return largest == 0 or (low <= least and largest <= high)
-
-
-def inside_on_device(x: jax.Array, window: Window) -> bool:
-    """`inside` of an array of which this process holds all."""
-    if window.finite and not bool(jnp.isfinite(x).all()):
-        return False
-    if window.nonzero and not bool(x.all()):
-        return False
-    return contains(window, measure_on_device(x))
-
-
-def measure_on_device(x: jax.Array) -> Magnitude:
-    """`measure` of an array of which this process holds all."""
-    return magnitude_of(*(float(v) for v in _extremes_on_device(x)))
 
 
 def is_on_host(x: jax.Array) -> bool:
@@ -183,43 +171,89 @@ def contains(window: Window, m: Magnitude) -> bool:
     return m.is_zero or within
 
 
-def magnitude_of(least: float, largest: float) -> Magnitude:
+def measure_on_host(a: np.ndarray) -> Magnitude:
+    """The magnitude of an array of NumPy; `ZERO` if its entries are no numbers."""
+    if a.dtype.kind not in "biufc":  # bfloat16, float8
+        a = a.astype(np.float64) if jnp.issubdtype(a.dtype, jnp.floating) else np.zeros(0)
+    with np.errstate(all="ignore"):  # of complex numbers an absolute value may overflow
+        return _magnitude_of(*extent(a))
+
+
+def _magnitude_of(least: float, largest: float) -> Magnitude:
     if not 0.0 < least <= largest:
         return ZERO
     return Magnitude(math.log2(least), math.log2(largest), True)
 
 
-def extremes(a: np.ndarray) -> tuple[float, float]:
-    """The least and the largest absolute value of the finite nonzero entries; (0, 0) if none."""
-    if a.dtype.kind == "c":
-        with np.errstate(all="ignore"):
-            a = np.abs(a)
-    a = a.reshape(-1)
-    unsigned = UNSIGNED.get(a.dtype.char)
-    if unsigned is None:
-        if a.dtype.kind not in "biu" and not jnp.issubdtype(a.dtype, jnp.floating):
-            return 0.0, 0.0
-        a, unsigned = a.astype(np.float64), UNSIGNED["d"]
-    doubled = a.view(unsigned) + a.view(unsigned)
-    infinite = ends_of(ANYWHERE, a.dtype)[2]
-    if doubled.size == 0:
-        return 0.0, 0.0
-    if doubled.max() >= infinite:
-        doubled = doubled[doubled < infinite]
-    if doubled.size == 0 or doubled.max() == 0:
-        return 0.0, 0.0
-    # One less, zeros turn around and are the largest.
-    least, largest = (doubled - unsigned.type(1)).min() + unsigned.type(1), doubled.max()
-    ends = (np.array([least, largest], unsigned) >> unsigned.type(1)).view(a.dtype)
-    return float(ends[0]), float(ends[1])
+# -- where the data is ----------------------------------------------------------------------------
+
+
+def sizes_of(x: jax.Array) -> jax.Array:
+    """The bits of the entries but for their signs, as integers; of complex ones the larger part.
+
+    Bits, because XLA takes subnormal numbers for zeros when it compares them.
+    """
+    bits = np.dtype(f"i{UNSIGNED[x.dtype.char].itemsize}")
+    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    sizes = [lax.bitcast_convert_type(p, bits) & bits.type(np.iinfo(bits).max) for p in parts]
+    return functools.reduce(jnp.maximum, sizes)
+
+
+class Seen(NamedTuple):
+    """The magnitude of an array; whether there is neither inf nor nan in it, and no zero."""
+
+    magnitude: Magnitude
+    is_finite: bool
+    is_nonzero: bool
+
+    def inside(self, window: Window) -> bool:
+        """Whether the array lies in a window."""
+        can = (self.is_finite or not window.finite) and (self.is_nonzero or not window.nonzero)
+        return can and contains(window, self.magnitude)
+
+
+def seen_on_device(*arrays: jax.Array) -> list[Seen]:
+    """Look at arrays by one program, of which a few words travel and not the arrays."""
+    found, words = [], np.asarray(_looked(*arrays))
+    for x in arrays:
+        kind = _compared_in(x.dtype)
+        count = 4 if kind.itemsize == 8 else 2  # words for two numbers
+        bits, flags, words = words[:count], words[count : count + 2], words[count + 2 :]
+        if kind.itemsize == 2:
+            bits = bits.astype(np.uint16)
+        least, largest = bits.view(kind).astype(np.float64)
+        found.append(Seen(_magnitude_of(least, largest), *map(bool, flags)))
+    return found
+
+
+def _compared_in(dtype: DType) -> DType:
+    """The dtype in which the magnitudes of an array are compared: of complex ones the parts'."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    return dtype if dtype.char in UNSIGNED else np.dtype(np.float32)
 
 
 @jax.jit
-def _extremes_on_device(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """As `extremes`, where the data is: two numbers travel, not the array."""
-    size = abs(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
-    counts = (size > 0) & (size < jnp.inf)
-    zero, infinity = jnp.zeros((), size.dtype), jnp.asarray(jnp.inf, size.dtype)
-    least = jnp.min(jnp.where(counts, size, infinity), initial=jnp.inf)
-    largest = jnp.max(jnp.where(counts, size, zero), initial=0)
-    return jnp.where(largest > 0, least, zero), largest
+def _looked(*arrays: jax.Array) -> jax.Array:
+    """Of each array the least and the largest finite nonzero size, and the flags of `Seen`.
+
+    In one array of words, because each result takes a transfer of its own.
+    """
+    return jnp.concatenate([_words(x) for ends in map(_ends_and_flags, arrays) for x in ends])
+
+
+def _words(x: jax.Array) -> jax.Array:
+    if x.dtype.itemsize == 8:
+        return lax.bitcast_convert_type(x, jnp.uint32)
+    return x.astype(jnp.uint32)[None]
+
+
+def _ends_and_flags(x: jax.Array) -> tuple[jax.Array, ...]:
+    kind = _compared_in(x.dtype)
+    size = sizes_of(abs(x) if x.dtype.kind == "c" else x.astype(kind))
+    infinite = size.dtype.type(ends_of(ANYWHERE, kind)[2] // 2)
+    counts = (size > 0) & (size < infinite)
+    least = jnp.min(jnp.where(counts, size, infinite), initial=infinite)
+    largest = jnp.max(jnp.where(counts, size, 0), initial=0)
+    return least, largest, jnp.all(size < infinite), jnp.all(size > 0)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tanjax._typing import DType, Shape
 
-from ._extremes import UNSIGNED, Window, ends_of, is_on_host
+from ._extremes import UNSIGNED, Window, ends_of, is_on_host, sizes_of
 from ._measure import inside
 
 _FOLD = 16  # slices of a large array that are compared side by side
@@ -156,11 +156,7 @@ def _outside(x: jax.Array, ends: jax.Array) -> jax.Array:
 
     Differences instead of comparisons: their signs are joined by bits, which takes half the time.
     """
-    bits = _bits(x.dtype)
-    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
-    mask = bits.type(np.iinfo(bits).max)
-    sizes = [jax.lax.bitcast_convert_type(p, bits) & mask for p in parts]
-    size = jnp.maximum(*sizes) if len(sizes) > 1 else sizes[0]
+    size = sizes_of(x)
     low, high, last, zero = ends
     is_small = (size - low) & (zero - size)
-    return ((high - size) | is_small) & (size - last - bits.type(1))
+    return ((high - size) | is_small) & (size - last - size.dtype.type(1))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tanjax import _compat
+from tanjax.jaxprs import Kind
 
 from ..graph._graph import Node, ScaleGraph, Use, Value
 from ._rows import Facts, Row, heading, kind_of, magnitude_in_tens, place_in_short, rows_to_show
@@ -73,28 +73,14 @@ def _boxes(graph: ScaleGraph, rows: dict[int, Row], at: _At, frame: str) -> Iter
 
 def _readings(node: Node) -> Iterator[tuple[Use, Value, str]]:
     """Which uses lead to which values, and how the arrow is drawn."""
-    dashed = "style=dashed, constraint=false"
-    inside = [(node.uses, graph.inputs) for graph in node.graphs]
-    backward: list[tuple[list[Use], list[Value]]] = []
-    if node.primitive == "scan":
-        body, loop = node.graphs[0], _compat.Loop.of(node.params)
-        backward = [(body.outputs[: loop.carries], body.inputs[loop.fixed :])]
-    elif node.primitive == "while":
-        test, body = node.graphs
-        loop = _compat.Loop.of(node.params)
-        tested, fixed, carry, _ = loop.cut(node.uses)
-        inside = [(tested + carry, test.inputs), (fixed + carry, body.inputs)]
-        backward = [(body.outputs, body.inputs[loop.fixed :])]
-    elif node.primitive == "cond":
-        inside = [(node.uses[1:], graph.inputs) for graph in node.graphs]
-    for uses, values in inside:
-        yield from ((use, value, "") for use, value in zip(uses, values, strict=False))
-    for uses, values in backward:
-        yield from ((use, value, dashed) for use, value in zip(uses, values, strict=False))
-    for graph in node.graphs[1:] if node.primitive == "while" else node.graphs:
+    for uses, graph in zip(node.given, node.graphs, strict=False):
+        yield from ((use, value, "") for use, value in zip(uses, graph.inputs, strict=False))
+    for use, value in node.carried:
+        yield use, value, "style=dashed, constraint=false"
+    for graph in node.returning:
         pairs = zip(graph.outputs, node.outputs, strict=False)
         yield from ((use, value, "") for use, value in pairs)
-    direct = node.uses[:1] if node.primitive == "cond" else [] if node.graphs else node.uses
+    direct = node.uses[:1] if node.kind is Kind.BRANCH else [] if node.graphs else node.uses
     yield from ((use, value, "") for value in node.outputs for use in direct)
 
 

@@ -26,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tanjax._errors import describe
+from tanjax.jaxprs import Kind, trips
 
-from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, trips
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
 
 
 class Facts(NamedTuple):
@@ -193,11 +194,11 @@ def _rank(row: Row, lost: set[int]) -> int:
 
 def heading(node: Node, number: int) -> str:
     """What a nested graph is to its equation: `scan, 365 times`, `cond, branch 2 of 3`."""
-    if node.primitive == "while":
+    if node.kind is Kind.WHILE:
         return f"while, {('condition', 'body')[number]}"
-    if node.primitive == "cond":
+    if node.kind is Kind.BRANCH:
         return f"cond, branch {number + 1} of {len(node.graphs)}"
-    if node.primitive == "scan":
+    if node.kind is Kind.SCAN:
         return f"scan, {trips(node.equation):.0f} times"
     return " ".join(filter(None, (node.primitive, str(node.params.get("name", "")))))
 

@@ -9,7 +9,8 @@ from tanjax._typing import AnyArray
 
 from .._plan import Plan, plan
 from ..assign._problem import recorded
-from ..graph._graph import Jaxpr, ScaleGraph, build
+from ..graph._build import build
+from ..graph._graph import Jaxpr, ScaleGraph
 from ..numbers._hosts import Argument
 from ._exponents import NamedExponents, exponents_of
 

@@ -20,26 +20,18 @@ never estimated.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from tanjax import _compat
 from tanjax._dtype_range import limits, normal_range
+from tanjax.jaxprs import Kind
 
-from ..graph._graph import (
-    Exponents,
-    Magnitude,
-    Magnitudes,
-    Node,
-    ScaleGraph,
-    Use,
-    Value,
-    callee_uses,
-)
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
+from ..laws import _range
 from ..laws._law import vanish_of
-from ..laws._vanish import HARMFUL, Operand, added
+from ..laws._vanish import CONVERTED, HARMFUL, Operand, terms
 from ..magnitudes._intervals import Bounds
-from ..numbers import _range
 from ..numbers._extremes import Window
 from ..numbers._interval_record import INFINITY, MANTISSA, Record, log_add, span
 
@@ -293,11 +285,11 @@ class Attempt(Bounds):
     def _follow(self, graph: ScaleGraph) -> None:
         """Give each result of a graph its error, from those of its inputs."""
         for node in graph.nodes:
-            if node.primitive in ("scan", "while"):
+            if node.is_loop:
                 self._follow_loop(node)
             else:
-                for inner, uses in self._entered(node):
-                    self._hand_in(uses, inner)
+                for given, inner in zip(node.given, node.graphs, strict=False):
+                    self._hand_in(given, inner)
                     self._follow(inner)
             for i, value in enumerate(node.outputs):
                 if value.is_floating:
@@ -311,12 +303,6 @@ class Attempt(Bounds):
     def _of(self, use: Use) -> Off:
         return self._off.get(use.value.index, EXACT)
 
-    @staticmethod
-    def _entered(node: Node) -> Iterator[tuple[ScaleGraph, Sequence[Use]]]:
-        """Nested graphs that are run once, and the operands that are their arguments."""
-        for inner in node.graphs:
-            yield inner, node.uses[1:] if node.primitive == "cond" else callee_uses(node)
-
     def _hand_in(self, uses: Sequence[Use], inner: ScaleGraph) -> None:
         """The arguments of a nested graph have the errors of operands."""
         for use, v in zip(uses, inner.inputs, strict=False):
@@ -324,13 +310,11 @@ class Attempt(Bounds):
 
     def _follow_loop(self, node: Node) -> None:
         """Errors of a carry grow with each iteration; those that grow faster do harm."""
-        loop, body = _compat.Loop.of(node.params), node.graphs[-1]
-        tested, fixed, carry, rows = loop.cut(node.uses)
-        self._hand_in([*fixed, *carry, *rows], body)
+        body = node.graphs[-1]
+        self._hand_in(node.given[-1], body)
         self._follow(body)
-        length = node.params["length"] if node.primitive == "scan" else 0
-        values = body.inputs[loop.fixed : loop.fixed + loop.carries]
-        pairs = [(v, u) for v, u in zip(values, body.outputs, strict=False) if v.is_floating]
+        length = node.params.get("length", 0)  # of a scan
+        pairs = [(v, u) for u, v in node.carried if v.is_floating]
         grown = {v.index: self._grown(v, u, length) for v, u in pairs}
         if any(self._of(u).size > self._off[v.index].size for v, u in pairs):
             self._off |= grown
@@ -338,10 +322,10 @@ class Attempt(Bounds):
             for v, u in pairs:
                 if not length or self._of(u).size > grown[v.index].size + 1.0 / length:
                     self.harmful |= self._of(u).sources
-        if len(node.graphs) > 1:
-            test = node.graphs[0]
-            self._hand_in(tested, test)
-            for (v, _), w in zip(pairs, test.inputs[len(tested) :], strict=False):
+        if node.kind is Kind.WHILE:
+            test, tested = node.graphs[0], _compat.Loop.of(node.params).tested
+            self._hand_in(node.uses[:tested], test)
+            for (v, _), w in zip(pairs, test.inputs[tested:], strict=False):
                 self._off[w.index] = self._off[v.index]
             self._follow(test)
 
@@ -358,8 +342,9 @@ class Attempt(Bounds):
         out = node.outputs[place]
         r = self.records[out.index]
         if node.graphs:
-            graphs = node.graphs if node.primitive == "cond" else node.graphs[-1:]
-            return most(self._of(g.outputs[place]) for g in graphs if place < len(g.outputs))
+            return most(
+                self._of(g.outputs[place]) for g in node.returning if place < len(g.outputs)
+            )
         own = self._own(node, out, r)
         left, is_zero = self._infinity(node)
         if is_zero and out.index not in self._told:
@@ -397,7 +382,7 @@ class Attempt(Bounds):
                 return EXACT
         if v.index in self._told or not node.uses or (r is not None and r.high == NEVER):
             return EXACT
-        if node.primitive == "convert_element_type" and not uses:
+        if vanish is CONVERTED and not uses:
             return EXACT
         is_small = r is None or r.low < low
         if not is_small:
@@ -406,7 +391,7 @@ class Attempt(Bounds):
         if not is_small:
             return EXACT
         half = bool(limits(v.aval.dtype).step)  # subnormal numbers count, and have fewer digits
-        count = added(node) if vanish.adds and not vanish.moves else 1
+        count = terms(node) if vanish.adds and not vanish.moves else 1
         size = low - _digits(v) if half else low + math.log2(max(1, count))
         return Off(size, frozenset((v.index,)), not (half or vanish.adds) or vanish.moves)
 
@@ -482,7 +467,7 @@ class Attempt(Bounds):
             others = [self._least(o) for o in uses if o is not u and self._of(o) == EXACT]
             is_apart = any(least > off.size + 24 for least in others)
             # A sum of both signs meets another number by chance alone, but for equality.
-            by_chance = node.primitive not in ("eq", "ne") and self._is_rounding(u.value, off)
+            by_chance = not vanish_of(node).equates and self._is_rounding(u.value, off)
             if not (is_apart or by_chance):
                 self.harmful |= off.sources
 
@@ -519,14 +504,14 @@ def _is_sum(v: Value) -> bool:
     """Whether a value is a sum, perhaps moved, or a transform or a factor of sums."""
     while (node := v.node) is not None:
         if node.graphs:
-            if node.primitive in ("scan", "while", "cond"):
+            if not node.is_call:
                 return False
             inner = node.graphs[-1].outputs
             place = next(i for i, out in enumerate(node.outputs) if out is v)
             if place >= len(inner):
                 return False
             v = inner[place].value
-        elif vanish_of(node).moves or node.primitive == "convert_element_type":
+        elif vanish_of(node).moves or vanish_of(node) is CONVERTED:
             moved = [u.value for u in node.uses if u.value.is_floating]
             if not moved:
                 return False

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph
 from ..laws._law import vanish_of
+from ..laws._rewrites import guarded
 from ..laws._vanish import Vanish
 from ..numbers._extremes import Window
 from ..numbers._interval_record import worst_case
-from ..replay._rewrites import guarded
 from ._attempt import Attempt, Impossible, Inner
 
 # Bits that windows reach beyond what was seen. Wide windows save looks at later calls (promise 3

@@ -23,7 +23,7 @@ from jax import lax
 from ..graph._graph import Exponents, Node, ScaleGraph, Value
 from ..laws._law import vanish_of
 from ..laws._vanish import is_tiny, magnitude
-from ..numbers._extremes import UNSIGNED, Window, ends_of, peak_of
+from ..numbers._extremes import UNSIGNED, Window, ends_of, peak_of, sizes_of
 from ..replay._replay import Array, Arrays, run_watched
 from ._attempt import Inner
 from ._find import Windows
@@ -76,16 +76,12 @@ def _is_outside(x: jax.Array, window: Window) -> jax.Array:
     """As `inside` of `numbers`: by bits, because XLA takes subnormal numbers for zeros."""
     if x.size == 0 or x.dtype.char not in UNSIGNED:
         return jnp.array(x.size > 0)
-    unsigned = UNSIGNED[x.dtype.char]
-    mask = np.array(np.iinfo(unsigned).max >> 1, unsigned)
-    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
-    bits = [lax.bitcast_convert_type(part, unsigned) & mask for part in parts]
-    size = functools.reduce(jnp.maximum, bits)
-    low, high, infinite, _ = (np.array(end // 2, unsigned) for end in ends_of(window, x.dtype))
+    size = sizes_of(x)
+    low, high, infinite, _ = (np.array(end // 2, size.dtype) for end in ends_of(window, x.dtype))
     bad = jnp.any((size > high) & ((size < infinite) | window.finite))
     bad |= jnp.any((size < low) & (window.nonzero | (size > 0)))
     if (peak := peak_of(window, x.dtype)) > 0:
-        bad |= jnp.max(size) < np.array(peak // 2, unsigned)
+        bad |= jnp.max(size) < np.array(peak // 2, size.dtype)
     return bad
 
 

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tanjax.scale.graph._graph import Magnitude, build
-from tanjax.scale.numbers import _range
+from tanjax.scale.graph._build import build
+from tanjax.scale.graph._graph import Magnitude
+from tanjax.scale.laws import _range
 
 
 @pytest.mark.parametrize(

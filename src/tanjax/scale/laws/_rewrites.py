@@ -1,11 +1,11 @@
 """What XLA makes of quotients, and how to keep it from doing so.
 
-XLA's algebraic simplifier replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by `x * z / y`,
-`x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, `x * c * d` by `x * (c * d)`, and, with
-JAX 0.10, `(x * c) * (y * d)` by `(x * y) * (c * d)` and `1 / (x * c)**n` likewise, also where the
-joint number leaves the range although none that the program mentions does. Such a program needs no
-exponents, but results must be hidden from the simplifier: its graph is replayed with *guarded*
-nodes.
+XLA's simplifier (`algebraic_simplifier.cc`) replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by
+`x * z / y`, `x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, `x * c * d` by `x * (c * d)`,
+and, with JAX 0.10, `(x * c) * (y * d)` by `(x * y) * (c * d)` and `1 / (x * c)**n` likewise, also
+where the joint number leaves the range although none that the program mentions does. Such a program
+needs no exponents, but results must be hidden from the simplifier: its graph is replayed with
+*guarded* nodes.
 
     jax.jit(lambda x, y, z: x / y / z)(*jnp.float32([1e30, 1e25, 1e25]))  # Array(0., dtype=float32)
 """
@@ -22,26 +22,37 @@ from jax import lax
 from tanjax._dtype_range import limits, normal_range
 from tanjax._typing import AnyArray
 
-from ..graph._graph import (
-    Exponents,
-    Magnitude,
-    Magnitudes,
-    Node,
-    ScaleGraph,
-    Use,
-    Value,
-    callee_uses,
-)
-from ..numbers._range import is_reciprocal
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
+from ._range import is_reciprocal
 
 
-def apart(x: AnyArray, divisor: AnyArray) -> list[jax.Array]:
+def apart(node: Node, operands: list[AnyArray], is_guarded: bool) -> list[AnyArray]:
     """The operands of `x / divisor` with a constant divisor: XLA divides, as correctly rounded.
 
     The barrier is around an array, because of a number that is broadcast XLA takes the reciprocal,
     and around `x`, because XLA would join `x` with the divisor if it is a quotient.
     """
-    return list(lax.optimization_barrier(tuple(jnp.broadcast_arrays(x, divisor))))
+    if node.primitive != "div" or not (is_guarded or node.uses[1].value.kind == "constant"):
+        return operands
+    return list(lax.optimization_barrier(tuple(jnp.broadcast_arrays(*operands))))
+
+
+def is_power(use: Use) -> bool:
+    """Whether a constant is the power of `x**c`, which XLA joins with no factors.
+
+    Of a hidden one it makes kernels: `1 / x**c` is `x**-c`. An N-body step compiled in 184 ms
+    instead of 151, and plain JAX's in 119.
+    """
+    return use.node is not None and use.node.primitive == "pow" and use.position == 1
+
+
+def joins_constant(node: Node) -> bool:
+    """Whether XLA would join a constant with those of other equations, and round once for all.
+
+    120 products with 3.24, 60 of them untouched, were 22 units in the last place off.
+    """
+    constant = any(u.value.kind == "constant" and u.value.is_floating for u in node.uses)
+    return constant and node.primitive in ("mul", "div")
 
 
 def opaque(x: jax.Array) -> jax.Array:
@@ -93,9 +104,9 @@ class _Joins:
                 self.constants.update(value.index for value in node.outputs)
             elif node.primitive in _JOINED and node.outputs[0].is_floating:
                 self._join(node)
-            if node.graphs and node.primitive not in ("scan", "while", "cond"):
+            if node.is_call:
                 called = node.graphs[0]
-                for argument, use in zip(called.inputs, callee_uses(node), strict=True):
+                for argument, use in zip(called.inputs, node.given[0], strict=True):
                     self.given[argument.index] = use.value
                 self.visit(called)
                 for out, use in zip(node.outputs, called.outputs, strict=True):

@@ -16,6 +16,8 @@ from tanjax._dtype_range import normal_range
 from tanjax._typing import DType
 
 from ..graph._graph import Magnitude, Magnitudes, Node, Value
+from ._law import Many, law_of
+from ._vanish import terms
 
 ANY = 10**6  # the bound on exponents where there is none
 
@@ -36,22 +38,12 @@ def range_of(value: Value, dtype: DType | None = None) -> tuple[float, float]:
     return smallest + room_of_partial_sums(value), largest
 
 
-CONTRACTIONS = ("dot_general", "conv_general_dilated")
-_TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
-# Whose results ask for more of exponents than to be held.
-_CLOSER = (*CONTRACTIONS, *_TRIANGLE, "cholesky", "eig")
-SCATTERED = ("scatter-add", "scatter-sub")
-SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum", *SCATTERED)
-_IN_TURN = frozenset(SUMS) - frozenset(SCATTERED)
-PRODUCTS = ("reduce_prod", "cumprod")
-
-
 def needed_by_parts(value: Value, m: Magnitudes) -> float:
     """The exponent from which on no part of a sum can be too large, whatever its order: a bound."""
-    node = value.node
-    if node is None or node.primitive not in SUMS or not value.is_floating:
+    node, many = value.node, law_of(value.node).many
+    if node is None or many in (None, Many.FACTORS) or not value.is_floating:
         return -math.inf
-    if node.primitive in SCATTERED:
+    if many is Many.UPDATES:
         return _needed_by_updates(node, m)
     if value.aval.dtype.itemsize == 2:  # summed up in float32
         return -math.inf
@@ -63,28 +55,16 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
     return top - normal_range(value.aval.dtype)[1]
 
 
-def terms(node: Node) -> int:
-    """About how many numbers a sum adds up for one entry, one after the other."""
-    operands = [use.value.size for use in node.uses[:2] if use.value.is_floating]
-    if node.primitive == "cumsum":
-        return int(node.uses[0].value.aval.shape[node.params["axis"]])
-    if node.primitive == "reduce_window_sum":
-        return math.prod(node.params["window_dimensions"])
-    entries = max(node.outputs[0].size, 1)
-    if node.primitive in CONTRACTIONS:
-        return math.isqrt(math.prod(operands) // entries)
-    return max(operands, default=0) // entries
-
-
 def room_of_partial_sums(value: Value) -> float:
     """By how many bits sums must be above the smallest normal number, for those on the way.
 
     `[2, -1.5, 1]` times the smallest number is 1.5 times it, and 0.5, which is flushed, on the way.
     Of two terms there is nothing on the way, and half precision is added up in float32.
     """
-    if (node := value.node) is None or node.primitive not in _IN_TURN or not value.is_floating:
+    node = value.node
+    if law_of(node).many not in (Many.TERMS, Many.PRODUCTS) or not value.is_floating:
         return 0.0
-    if value.aval.dtype.itemsize == 2 or (count := terms(node)) < 3:
+    if node is None or value.aval.dtype.itemsize == 2 or (count := terms(node)) < 3:
         return 0.0
     return math.log2(count)
 
@@ -102,7 +82,7 @@ def _needed_by_updates(node: Node, m: Magnitudes) -> float:
 def parts_may_leave(value: Value, m: Magnitudes) -> bool:
     """Whether some of the factors of a product of many may leave the range together."""
     node = value.node
-    if node is None or node.primitive not in PRODUCTS or not value.is_floating:
+    if node is None or law_of(node).many is not Many.FACTORS or not value.is_floating:
         return False
     factors, found = node.uses[0].value, m[node.uses[0].value.index]
     if found is None or found.is_zero:
@@ -124,22 +104,16 @@ def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
 
 def _room_of_products(value: Value, m: Magnitudes) -> float | None:
     """The largest exponent at which the largest of these products has all its digits."""
-    if value.node is None or value.aval.dtype.itemsize == 2:  # accumulated in float32
+    products = law_of(value.node).products
+    if products is None or value.aval.dtype.itemsize == 2:  # accumulated in float32
         return None
-    factors, name = 1, value.node.primitive
-    if name == "cholesky":  # of which the products make the matrix
-        found, factors = [m[value.index]] * 2, 2
-    elif name in _TRIANGLE and value is value.node.outputs[_TRIANGLE[name]]:
-        found = [m[value.index]]  # the other factor has numbers up to 1
-    elif name in CONTRACTIONS:
-        found = [m[use.value.index] for use in value.node.uses[:2]]
-    else:
-        return None
-    if any(x is None or x.is_zero for x in found):
+    factors = products(value)
+    found = [m[v.index] for v in factors]
+    if not found or any(x is None or x.is_zero for x in found):
         return None
     smallest, _ = normal_range(value.aval.dtype)
     top = sum(x.high for x in found if x)
-    return (top - smallest - jnp.finfo(value.aval.dtype).nmant) / factors
+    return (top - smallest - jnp.finfo(value.aval.dtype).nmant) / max(1, factors.count(value))
 
 
 def is_garbled(value: Value, m: Magnitudes, exponent: float) -> bool:
@@ -150,9 +124,10 @@ def is_garbled(value: Value, m: Magnitudes, exponent: float) -> bool:
 
 def _room_of_eigenvalues(value: Value, m: Magnitudes) -> tuple[int, int] | None:
     """The exponents at which LAPACK need not scale a matrix by itself."""
-    if value.node is None or value.node.primitive != "eig" or value is not value.node.outputs[0]:
+    node = value.node
+    if node is None or not law_of(node).eigenvalues or value is not node.outputs[0]:
         return None
-    found = m[value.node.uses[0].value.index]
+    found = m[node.uses[0].value.index]
     if found is None or found.is_zero or found.high > ANY or not _forgets_scale():
         return None
     info = jnp.finfo(value.aval.dtype)
@@ -222,8 +197,8 @@ def fits_at_zero(value: Value, m: Magnitudes) -> bool:
     """Whether no other exponent would hold more: the largest numbers, if not all can be held."""
     if not value.is_floating:
         return True
-    magnitude, of = m[value.index], value.node
-    if magnitude is not None and not (of and of.primitive in _CLOSER):  # 0.5 us instead of 2
+    magnitude, law = m[value.index], law_of(value.node)
+    if magnitude and not (law.products or law.eigenvalues):  # 0.5 us instead of 2
         smallest, largest = range_of(value)
         if smallest <= magnitude.low and magnitude.high <= largest:
             return True

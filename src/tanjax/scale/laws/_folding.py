@@ -9,7 +9,7 @@ them is a number that did not fit in its dtype and was kept as it was written, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,14 +17,7 @@ import numpy as np
 from tanjax._jaxpr_types import JaxEquation
 from tanjax._typing import AnyArray
 
-_FOLDED: dict[str, Callable[..., np.ndarray]] = {
-    "add": np.add,
-    "add_any": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "neg": np.negative,
-    "convert_element_type": np.asarray,
-}
+from ._law import LAWS, UNKNOWN
 
 
 def folded_number(equation: JaxEquation, numbers: Sequence[AnyArray]) -> np.ndarray | None:
@@ -32,7 +25,7 @@ def folded_number(equation: JaxEquation, numbers: Sequence[AnyArray]) -> np.ndar
 
     **Arguments:** `numbers`: of the operands, each a number of any dtype or None.
     """
-    function = _FOLDED.get(equation.primitive.name)
+    function = LAWS.get(equation.primitive.name, UNKNOWN).fold
     if function is None or any(n is None or np.ndim(n) for n in numbers):
         return None
     dtype = equation.outvars[0].aval.dtype

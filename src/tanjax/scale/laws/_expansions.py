@@ -18,9 +18,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tanjax import _compat, _jaxprs
+from tanjax import _compat, _jaxprs, jaxprs
 from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation, Steps
 from tanjax._typing import Factor, Function
+
+from . import _lu
+from ._forms import reducer_of
+from ._windows import REDUCERS
 
 
 def _polynomial(x: Array, *coefficients: Array, **_: object) -> Array:
@@ -55,15 +59,6 @@ def _frexp(x: Array) -> tuple[Array, Array]:
     m = jnp.where(over, m * 0.5, jnp.where(under, m * 2, m)).astype(x.dtype)
     e = e + over.astype(jnp.int32) - under.astype(jnp.int32)
     return jnp.where(ordinary, m, x), jnp.where(ordinary, e, 0)
-
-
-REDUCERS = ("add", "mul", "max", "min", "and", "or", "xor")
-
-
-def reducer_of(jaxpr: Steps) -> str:
-    """The primitive that the function of a reduction is; empty if it has several equations."""
-    equations = getattr(jaxpr, "jaxpr", jaxpr).eqns
-    return equations[0].primitive.name if len(equations) == 1 else ""
 
 
 def _reduction(
@@ -134,3 +129,15 @@ def expansion(equation: JaxEquation) -> ClosedJaxpr:
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
     with jax.numpy_rank_promotion("allow"):
         return jax.make_jaxpr(run)(*avals)
+
+
+def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
+    """The jaxprs that an equation runs, also that of the program that it stands for."""
+    return (expansion(equation),) if is_expanded(equation) else jaxprs.nested_jaxprs(equation)
+
+
+def law_name(equation: JaxEquation) -> str:
+    """The name under which `LAWS` has the law of an equation as a node of a graph."""
+    if is_expanded(equation):
+        return "closed_call"
+    return _lu.NAME if equation.primitive.name == "lu" else equation.primitive.name

@@ -15,13 +15,14 @@ Sharp edge: who reads the packed array otherwise gets it at exponent 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tanjax import _compat
-from tanjax._jaxpr_types import JaxEquation, Steps
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, Steps
+from tanjax.jaxprs import KINDS, Kind, given, nested_jaxprs
 
-if TYPE_CHECKING:  # which reads this module
-    from ._graph import Jaxpr, Value
+from ..graph._graph import Jaxpr, Value
 
 NAME = "tanjax_lu"  # of nodes whose equation is `lu`
 _OF_UPPER = ("diagonal", "triu")  # JAX's own functions that read nothing below the diagonal
@@ -45,21 +46,14 @@ class Factors(NamedTuple):
         return None
 
 
-def called(equation: JaxEquation) -> tuple[Steps, list[int]] | None:
-    """The jaxpr that a call runs and the places of its arguments among the operands.
+def called(equation: JaxEquation) -> tuple[Steps, Sequence[JaxVariable]] | None:
+    """The jaxpr that a call runs, and the operands that are its arguments.
 
     Calls are followed as long as they hand a factorisation on; `solve` does so twice.
     """
-    name, params = equation.primitive.name, equation.params
-    places = list(range(len(equation.invars)))
-    if name == "custom_linear_solve":
-        counts = params["const_lengths"]
-        start = counts.matvec + counts.vecmat
-        return params["jaxprs"].solve, [
-            *places[start : start + counts.solve],
-            *places[sum(counts) :],
-        ]
-    return (params["jaxpr"], places) if name in ("jit", "pjit") else None
+    if KINDS.get(equation.primitive.name) not in (Kind.JIT, Kind.SOLVE):
+        return None
+    return nested_jaxprs(equation)[0], given(equation, equation.invars)[0]
 
 
 def hands_out(equation: JaxEquation) -> bool:
