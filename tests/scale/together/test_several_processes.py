@@ -189,8 +189,8 @@ def random_keys():
 @on_two_processes
 def again():
     """Arrays that are given to many calls are looked at once."""
-    looked, look = [], _hosts._look
-    _hosts._look = lambda arrays: (looked.append(len(arrays)), look(arrays))
+    looked, look = [], _hosts.seen_on_device
+    _hosts.seen_on_device = lambda *arrays: looked.append(len(arrays)) or look(*arrays)
     f = tj.jit(lambda w, x: w - 1e-2 * jnp.mean(jnp.tanh(x * w)))
     x, w = make("near"), replicated(0.1, "float32")
     try:
@@ -198,7 +198,7 @@ def again():
             w = f(w, x)
         f(w, make("near"))
     finally:
-        _hosts._look = look
+        _hosts.seen_on_device = look
     return looked
 
 
