@@ -189,8 +189,8 @@ def random_keys():
 @on_two_processes
 def again():
     """Arrays that are given to many calls are looked at once."""
-    looked, look = [], _hosts._look
-    _hosts._look = lambda arrays: (looked.append(len(arrays)), look(arrays))
+    looked, look = [], _hosts.seen_on_device
+    _hosts.seen_on_device = lambda *arrays: looked.append(len(arrays)) or look(*arrays)
     f = tj.jit(lambda w, x: w - 1e-2 * jnp.mean(jnp.tanh(x * w)))
     x, w = make("near"), replicated(0.1, "float32")
     try:
@@ -198,7 +198,7 @@ def again():
             w = f(w, x)
         f(w, make("near"))
     finally:
-        _hosts._look = look
+        _hosts.seen_on_device = look
     return looked
 
 
@@ -492,11 +492,8 @@ def test_in_range_the_program_is_that_of_jax(processes):
 @pytest.mark.processes
 def test_magnitudes_are_of_the_whole_array(processes):
     found = results(processes, "measured")
-    for dtype in ("float16", "bfloat16", "float32", "int32"):
+    for dtype in ("float16", "bfloat16", "float32", "complex64", "int32"):
         assert found[dtype] == pytest.approx([0.0, 1.585], abs=1e-2), dtype
-    assert found["complex64"] == pytest.approx(
-        [0.0, 1.585 + 0.5], abs=1e-2
-    )  # half a bit is allowed
     assert found["inside"] == [True, False]
     assert found["finite"] == [True, False]
     assert found["zero"]

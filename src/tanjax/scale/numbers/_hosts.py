@@ -47,6 +47,11 @@ class Spread:
         self.size, self.nbytes, self.seen = array.size, array.nbytes, seen
         self.local = array.addressable_data(0) if array.is_fully_replicated else None
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether there is neither inf nor nan; only an array of several processes knows."""
+        return self.seen.is_finite
+
 
 # An argument of a function, or what is known of one.
 Argument: TypeAlias = ArrayLike | Spread | Magnitude | jax.ShapeDtypeStruct | None
