@@ -114,6 +114,16 @@ def test_flag_of_a_loop_is_raised_by_a_step_in_the_middle():
     assert drawn(f32(30.0))[0] or not drawn.takes(f32(30.0))
 
 
+def test_flag_tells_of_a_number_that_decides_how_long_a_loop_runs():
+    """The counter comes first in the carry, and has no error."""
+    more = lambda c: (c[0] < 3) & (c[1] * 1e38 > 1e-5)
+    count = lambda x: lax.while_loop(more, lambda c: (c[0] + 1, c[1]), (0, jnp.exp(-x)))[0]
+    drawn = Drawn(count, jnp.float32(60.0))
+    assert not drawn(jnp.float32(60.0))[0]
+    gone = jnp.float32(95.0)  # 5.5e-42, which is zero to XLA
+    assert not drawn.takes(gone) or drawn(gone)[0]
+
+
 def test_no_window_is_drawn_where_nothing_is_known_of_a_primitive():
     draw = lambda x: jax.random.gamma(jax.random.key(0), x)
     assert Drawn(draw, f32(1.0, 2.0)).windows is None

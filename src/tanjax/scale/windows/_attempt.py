@@ -325,8 +325,8 @@ class Attempt(Bounds):
         if node.kind is Kind.WHILE:
             test, tested = node.graphs[0], _compat.Loop.of(node.params).tested
             self._hand_in(node.uses[:tested], test)
-            for (v, _), w in zip(pairs, test.inputs[tested:], strict=False):
-                self._off[w.index] = self._off[v.index]
+            for (_, v), w in zip(node.carried, test.inputs[tested:], strict=True):
+                self._off[w.index] = self._off.get(v.index, EXACT)
             self._follow(test)
 
     def _grown(self, v: Value, u: Use, length: int) -> Off:
