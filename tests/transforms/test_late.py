@@ -84,6 +84,33 @@ def test_flags_that_no_call_has_read_are_said_where_plans_are_asked_for():
         step.plans  # noqa: B018
 
 
+def test_a_loop_of_any_length_says_what_was_wrong_after_it_has_ended():
+    """The next call has another state, and no call of the loop reads its last flags."""
+    wrong = 0
+    for length in range(5, 12):
+        step, s, true = tj.jit(lambda s, x: s * s / s * x), f32(1.0), 1.0
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for i in range(length):
+                x = 2.0 if i < length - 4 else 1e9
+                s, true = step(s, f32(x)), true * x
+            is_right = np.allclose(s, true, rtol=1e-5)
+            step(f32(1.0), f32(2.0))
+            step.plans  # noqa: B018
+        wrong += not is_right
+        assert is_right or any("handed back" in str(w.message) for w in caught), length
+    assert wrong
+
+
+def test_plans_are_known_after_the_state_was_given_away():
+    step, take = tj.jit(lambda s: s * s / s), jax.jit(lambda s: s + 1, donate_argnums=0)
+    s = f32(2.0)
+    for _ in range(5):
+        s = step(s)
+    take(s)
+    assert len(step.plans) == 1
+
+
 @pytest.mark.processes
 def test_flags_that_nobody_has_read_are_said_at_the_end_of_the_process():
     code = """

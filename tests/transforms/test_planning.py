@@ -377,6 +377,19 @@ def test_an_array_that_is_gone_is_not_mistaken_for_its_successor():
         del x
 
 
+def test_a_large_array_outside_of_a_window_is_not_remembered_as_inside():
+    f, large, small = tj.jit(square_over), array(1e25, (200, 200)), array(1e-25, (200, 200))
+    for x in (large, small) * 3:
+        assert_same(f(x), x)
+
+
+def test_a_plan_that_loses_numbers_says_so_on_each_call_with_others():
+    f = tj.jit(lambda x: (x * x) / (x * x))
+    for factor in (1.0, 0.75):
+        with pytest.warns(tj.ScaleWarning, match="lambda"):
+            f(jnp.asarray([1e-30, 1e30], jnp.float32) * jnp.float32(factor))
+
+
 # -- inside other transformations -----------------------------------------------------------------
 
 
