@@ -164,6 +164,7 @@ def test_map_names_the_tests_of_a_line_that_are_still_there(tree):
     assert set(plant.Map(plant.collected(tree, ())).tests(SUM)) == {SQUARE, STRIP}
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_tests_that_may_be_renamed_ones_are_tried_with_an_old_map(tree):
     """Of a file with tests that are gone, and of another file with the name of one."""
@@ -181,6 +182,7 @@ def test_tests_that_may_be_renamed_ones_are_tried_with_an_old_map(tree):
     assert moved in plant.Map(plant.collected(tree, ())).tests(SUM)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_new_tests_of_the_mirror_are_tried_with_an_old_map(tree):
     pytest.importorskip("coverage")
