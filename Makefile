@@ -95,7 +95,7 @@ bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans, R
 	else echo 'torch is not installed: benchmarks/bench_torch.py was NOT run (`make demo-torch` installs it)'; fi
 
 clean:  ## remove everything that these targets made
-	rm -rf .venv .venv-* docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .planted docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src rules tests property_tests docs benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # `.ready-test` says that the extra `test` is installed; a change of pyproject.toml installs it anew.

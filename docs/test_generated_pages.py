@@ -32,14 +32,14 @@ def run_python(*arguments, cwd):
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_bad_input_is_what_operations_do(tmp_path):
+def test_page_of_bad_input_agrees_with_the_operations(tmp_path):
     """Every call raises an error of ours by the name of the operation, or gives what is said."""
     assert "stale" not in run_python(DOCS / "generate_bad_input.py", "--check", cwd=tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_support_table_is_what_the_command_prints(tmp_path):
+def test_support_table_agrees_with_the_command(tmp_path):
     printed = run_python("-m", "tanjax", "rules", "--markdown", cwd=tmp_path)
     is_current = printed == (DOCS / "pages" / "support_table.md").read_text()
     assert is_current, "the page is stale: run `python docs/generate_support_table.py`."

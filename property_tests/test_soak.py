@@ -66,7 +66,7 @@ def band(*runs):
     return Band(jnp.float32, np.array(runs, np.longdouble))
 
 
-def test_bands_accept_what_a_dtype_can_hold():
+def test_bands_accept_a_number_that_its_dtype_holds():
     assert band([1.0, 1e50, 1e-50, np.inf, np.nan]).right([1, np.inf, 0, np.inf, np.nan]).all()
     assert band([1.0, 1e50, 1e-50, np.inf]).wrong([1.01, 1.0, 1e-20, np.nan]).all()
     assert band([1e50, -1e50, 1e30]).wrong([np.nan, np.inf, np.inf]).all()
@@ -81,7 +81,7 @@ def test_an_infinity_that_only_rounding_excuses_is_neither_right_nor_wrong():
     assert edge.right(np.float32([3.24e38, 3.4028235e38])).all()
 
 
-def test_bands_do_not_judge_what_rounding_decides():
+def test_bands_do_not_judge_a_result_that_rounding_decides():
     unsure = band([1.0, np.inf, 1.0], [1.2, 3.0, np.nan])
     assert not unsure.wrong([1.3, 7.0, 7.0]).any()
     assert unsure.judged.tolist() == [True, False, False]
@@ -175,7 +175,7 @@ def test_planted_fault_is_found(monkeypatch, fault, promise):
 @pytest.mark.parametrize(
     ("are_right", "promise"), [([1, 1, 1], "history"), ([1, 1, 0], None), ([0, 1, 1], None)]
 )
-def test_where_it_was_said_what_a_plan_of_its_own_finds_once_is_luck(
+def test_exponents_that_are_found_for_one_call_alone_are_luck_after_a_warning(
     monkeypatch, are_right, promise
 ):
     """A limited search may find exponents for the numbers of one call that it misses for others."""

@@ -35,7 +35,7 @@ class Made(tj.AbstractArray):
         return self.row
 
 
-def test_fields_are_what_was_given_by_place_and_by_name():
+def test_fields_are_the_arguments_given_by_place_or_by_name():
     v, w = jnp.arange(2.0), jnp.arange(3.0)
     for x in (
         Named(v, w, 3.0),

@@ -82,7 +82,7 @@ def test_natural_and_structural_do_not_add():
         tj.inner_product(structural, natural)
 
 
-def test_maps_check_what_they_are_given():
+def test_maps_refuse_wrong_trees_shapes_and_dtypes():
     a = tj.Diagonal(matrix()[0])
     with pytest.raises(tj.CotangentError, match=r"(?s)wrong shape.*expected: \(3, 3\)"):
         tj.structural(a, jnp.ones((2, 2)))
@@ -106,7 +106,7 @@ def test_dense_arrays_are_their_own_tangents():
 
 
 @pytest.mark.parametrize("cls", [tj.Symmetric, tj.Hermitian])
-def test_a_tangent_without_the_promise_of_its_primal(cls):
+def test_a_tangent_of_a_definite_matrix_is_not_definite(cls):
     """Tangents of a definite matrix are of its class, and not definite."""
     x = cls(jnp.array([[2.0, 0.5], [0.5, 1.0]]), definite=True)
     natural = cls(jnp.array([[0.1, 0.2], [0.2, -0.3]]))

@@ -122,7 +122,7 @@ def test_objects_that_are_no_numbers_are_left_to_python(other):
     assert (x == m) is False
 
 
-def test_signs_and_matrix_products():
+def test_signs_rounding_and_matrix_products_have_the_right_units():
     assert_quantity(-y, "km", -W)
     assert_quantity(+y, "km", W)
     assert_quantity(abs(y), "km", abs(W))

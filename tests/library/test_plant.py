@@ -1,8 +1,10 @@
 """The list of planted bugs fits the tree, and planting finds the test that catches a bug."""
 
 import collections
+import json
 import shutil
 import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 import plant
 
 ROOT = Path(__file__).parents[2]
-LEAST = 150
+# A package has one bug for so many of its lines: enough for each family of code, few enough that a
+# run of the whole list ends within two hours.
+LINES = 550
 KINDS = {"sign", "factor", "swap", "bound", "term", "dtype"} | {
     "warning",
     "key",
@@ -34,24 +38,47 @@ def test_planted_bugs_have_their_places():
     assert not faults, "\n" + "\n".join(faults)
 
 
-def test_planted_bugs_are_many_and_of_every_kind():
+def test_planted_bugs_are_of_every_kind_and_none_twice():
     listed = plant.bugs()
-    assert len(listed) >= LEAST
     assert len({(bug.function, bug.text, bug.planted) for bug in listed}) == len(listed)
     assert {bug.kind for bug in listed} == KINDS
 
 
 def test_planted_bugs_are_spread_as_the_lines_are():
-    """A package that has four bugs by its lines has at least 0.85 of them; without equivalents."""
+    """Equivalent bugs do not count."""
     package = lambda path: path.parts[:2] if path.parts[2].endswith(".py") else path.parts[:3]
     lines = collections.Counter()
     for root in ("src/tanjax", "rules/tanjax_rules"):
         for path in (ROOT / root).rglob("*.py"):
             lines[package(path.relative_to(ROOT))] += len(path.read_text().splitlines())
     count = collections.Counter(package(bug.path) for bug in plant.bugs() if not bug.equivalent)
-    shares = {p: count.total() * n / lines.total() for p, n in lines.items()}
-    least = {p: 0.85 * share if share >= 4 else int(share) for p, share in shares.items()}
-    assert {p: count[p] for p in lines if count[p] < least[p]} == {}
+    missing = {p: n // LINES - count[p] for p, n in lines.items() if count[p] < n // LINES}
+    assert not missing, "\n".join(
+        f"{'/'.join(p)} needs {more} more bugs: it has {count[p]} in {lines[p]} lines"
+        for p, more in missing.items()
+    )
+
+
+ENTRY = '[[bug]]\nfunction = "tanjax.a:f"\nkind = "sign"\ntext = "a"\nplanted = "b"\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("planted", "plants", "no field `planted`; has the unknown field `plants`"),
+        ("tanjax.a", "tanjay.a", "must begin with a package of tanjax, tanjax_rules; got 'tanjay'"),
+        ('"sign"', "3", "`kind` must be a text"),
+        ('function = "tanjax.a:f"\n', "", r"\(without a function\): has no field `function`"),
+    ],
+)
+def test_entry_that_is_no_bug_is_named_with_its_file(tmp_path, monkeypatch, old, new, said):
+    listed = tmp_path / "planted.toml"
+    listed.write_text(ENTRY + ENTRY.replace(old, new))
+    monkeypatch.setattr(plant, "LIST", listed)
+    with pytest.raises(ValueError, match=rf"planted.toml, entry 2 .*{said}"):
+        plant.bugs()
+    listed.write_text(ENTRY)
+    assert [bug.function for bug in plant.bugs()] == ["tanjax.a:f"]
 
 
 MODULE = "def area(a, b):\n    return a * b\n\n\ndef edge(a, b):\n    return 2 * (a + b)\n"
@@ -135,6 +162,50 @@ def test_map_names_the_tests_of_a_line_that_are_still_there(tree):
     plant.make_map(1, ())
     gone.unlink()
     assert set(plant.Map(plant.collected(tree, ())).tests(SUM)) == {SQUARE, STRIP}
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_tests_that_may_be_renamed_ones_are_tried_with_an_old_map(tree):
+    """Of a file with tests that are gone, and of another file with the name of one."""
+    pytest.importorskip("coverage")
+    other = tree / "tests/test_other.py"
+    other.write_text("def test_one():\n    assert 1\n")
+    plant.make_map(1, ())
+    file = tree / "tests/test_rules.py"
+    file.write_text(TESTS.replace("area_of_a_strip", "area_of_a_stripe"))
+    other.write_text(other.read_text() + "def test_two():\n    assert 2\n")
+    renamed = f"{STRIP}e"
+    assert set(plant.Map(plant.collected(tree, ())).tests(SUM)) == {SQUARE, renamed}
+    file.rename(tree / "tests/test_area.py")
+    moved = SQUARE.replace("test_rules", "test_area")
+    assert moved in plant.Map(plant.collected(tree, ())).tests(SUM)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_new_tests_of_the_mirror_are_tried_with_an_old_map(tree):
+    pytest.importorskip("coverage")
+    (tree / "rules/tanjax_rules/solve.py").write_text(MODULE)
+    plant.make_map(1, ())
+    for name in ("test_solve.py", "test_others.py"):
+        (tree / "tests" / name).write_text("def test_new():\n    assert 1\n")
+    bug = plant.Bug("tanjax_rules.solve:area", "sign", "a * b", "a + b")
+    assert plant.Map(plant.collected(tree, ())).tests(bug) == ["tests/test_solve.py::test_new"]
+
+
+def test_catches_of_a_part_leave_those_of_the_others(tree):
+    first, second, gone = (plant.Bug(f"tanjax_rules:{f}", "sign", "a", "b") for f in "fgh")
+    caught = lambda: json.loads((tree / ".planted/caught.json").read_text())
+    plant.keep({str(first): STRIP, str(second): EDGE, str(gone): EDGE}, [first, second, gone])
+    plant.keep({str(second): SQUARE}, [first, second])
+    assert caught() == {str(first): STRIP, str(second): SQUARE}
+
+
+def test_part_without_a_bug_is_refused(tree, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["plant.py", "--only", "no such bug"])
+    with pytest.raises(SystemExit, match="no such bug"):
+        plant.main()
 
 
 @pytest.mark.processes

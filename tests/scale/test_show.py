@@ -130,7 +130,7 @@ def test_powers_beyond_floats(log2, text):
     assert power_in_tens(log2) == text
 
 
-def test_magnitudes():
+def test_magnitudes_are_written_as_powers_of_ten():
     assert magnitude_in_tens(measured(2e-11, 6e24)) == "2e-11 … 6e+24"
     assert magnitude_in_tens(Magnitude(0.0, 10.0)) == "~1 … 1000"
     assert magnitude_in_tens(measured(3.0)) == "3"
@@ -147,7 +147,7 @@ def test_magnitudes():
         ("", ""),
     ],
 )
-def test_places(place, short):
+def test_places_are_written_in_short(place, short):
     assert place_in_short(place) == short
 
 

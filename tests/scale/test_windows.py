@@ -78,7 +78,7 @@ FLAGGED = {
 
 
 @pytest.mark.parametrize("name", PROVED)
-def test_what_bounds_keep_in_range_is_proved_by_the_arguments_alone(name):
+def test_program_that_bounds_keep_in_range_is_proved_by_its_arguments_alone(name):
     program, args = PROVED[name]
     drawn = Drawn(program, *args)
     assert drawn.windows.are_proved

@@ -1,7 +1,7 @@
 """Plant bugs in a copy of the tree, one at a time, and print the first test that catches each.
 
     python tests/support/plant.py                # run the tests of each bug, by the map
-    python tests/support/plant.py --only solve   # only bugs with this text in their line
+    python tests/support/plant.py --only solve   # only bugs with this text in their line, a few
     python tests/support/plant.py --against OLD  # try the test that caught a bug last time first
     python tests/support/plant.py --map          # make the map: every test, and the lines it runs
 
@@ -17,9 +17,10 @@ ones. The first failure ends the bug, or `SECONDS` of tests do. Each catch is re
 bug: the test or file that failed, or all tests of a process that crashed or did not end. If they
 fail again, they are left out and the bug runs again.
 
-Sharp edges: the map describes the tree at the time of `--map`; tests that are gone since are left
-out, and their number is printed. For text that runs at import, all tests of the module count.
-PyTorch's tests take part if torch is installed.
+Sharp edges: the map describes the tree at the time of `--map`. Tests that are gone since are left
+out. Tests that are not in the map take part where they may be renamed ones: in the mirror of the
+module, in a file of which tests are gone, or with the name of one that is gone. For text that runs
+at import, all tests of the module count. PyTorch's tests take part if torch is installed.
 """
 
 import argparse
@@ -44,10 +45,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("planted.toml")
 FOLDER = ROOT / ".planted"
-CAUGHT = FOLDER / "caught.json"
 ROOTS = {"tanjax": "src", "tanjax_rules": "rules"}  # also the packages whose cases the kit runs
-BATCHES = (1, 40, 400, 10_000)  # tests of one process; most bugs end in the first two
+# Tests of one process, which takes some 4 s to begin: the likeliest test alone, then so many that
+# this time hardly counts beside theirs, and the rest.
+BATCHES = (1, 40, 400, 10_000)
 SECONDS = 600  # of tests for one bug: the whole list ends within two hours
+PATIENCE = 3 * SECONDS  # a bug, or another program beside it, may slow its tests down, or hang them
 
 
 # ------------------------------------------------------------------------------- the list of bugs
@@ -75,8 +78,27 @@ class Bug:
 
 
 def bugs():
-    """The list, in its order."""
-    return [Bug(**entry) for entry in tomllib.loads(LIST.read_text())["bug"]]
+    """The list, in its order.
+
+    **Raises:** `ValueError` for an entry that is no bug; it names the file, entry and field.
+    """
+    entries = tomllib.loads(LIST.read_text())["bug"]
+    return [_bug(number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def _bug(number, entry):
+    fields = {field.name: field.default for field in dataclasses.fields(Bug)}
+    needed = {name for name, default in fields.items() if default is dataclasses.MISSING}
+    root = str(entry.get("function", "")).partition(":")[0].partition(".")[0]
+    faults = [f"has no field `{name}`" for name in fields if name in needed - entry.keys()]
+    faults += [f"has the unknown field `{name}`" for name in entry if name not in fields]
+    faults += [f"`{k}` must be a text" for k, x in entry.items() if not isinstance(x, str)]
+    if "function" in entry and root not in ROOTS:
+        faults.append(f"`function` must begin with a package of {', '.join(ROOTS)}; got {root!r}")
+    if faults:
+        what = entry.get("function", "without a function")
+        raise ValueError(f"{LIST.name}, entry {number} ({what}): {'; '.join(faults)}.")
+    return Bug(**entry)
 
 
 def functions(tree, qualname):
@@ -232,20 +254,20 @@ def copy_of_tree(folder):
     return folder
 
 
+def run_pytest(tree, arguments, packages, variables, **how):
+    """Run pytest with this plugin in a tree, on its tests and the cases of packages."""
+    command = [sys.executable, "-m", "pytest", "-p", "plant", "-p", "no:cacheprovider"]
+    command += [*(f"--tanjax-check={package}" for package in sorted(packages)), *arguments]
+    return subprocess.run(command, cwd=tree, env=environment(tree) | variables, check=False, **how)
+
+
 def collected(tree, packages=tuple(ROOTS)):
     """The names of all tests of a tree and of the cases of packages."""
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "plant"]
-    command += ["-p", "no:cacheprovider", *(f"--tanjax-check={package}" for package in packages)]
     with tempfile.TemporaryDirectory() as folder:
         names = Path(folder, "names")
-        done = subprocess.run(
-            command,
-            cwd=tree,
-            env=environment(tree) | {"PLANT_COLLECTED": str(names)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        told = {"PLANT_COLLECTED": str(names)}
+        arguments = ["-q", "--collect-only"]
+        done = run_pytest(tree, arguments, packages, told, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(f"{done.stdout[-2000:]}\npytest cannot collect the tests: mend them first.")
         return set(json.loads(names.read_text()))
@@ -255,25 +277,16 @@ def failing(tree, tests, *, first=True):
     """Those of these tests that fail in a tree; a name in brackets where no test could say it."""
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     kit = {test.split("::")[1] for test in tests if test.startswith("::")}  # `::PACKAGE::CASE`
-    command = [sys.executable, "-m", "pytest", "-p", "plant", "-p", "no:cacheprovider"]
-    command += ["-x" if first else "--continue-on-collection-errors"]
-    command += [f"--tanjax-check={package}" for package in sorted(kit)]
-    command += [file for file in files if file] or ["tests/support"]  # a folder without tests
+    arguments = ["-x" if first else "--continue-on-collection-errors"]
+    arguments += [file for file in files if file] or ["tests/support"]  # a folder without tests
     with tempfile.TemporaryDirectory() as folder:
         listed, failed = Path(folder, "tests"), Path(folder, "failed")
         listed.write_text(json.dumps(tests))
         failed.touch()
         chosen = {"PLANT_TESTS": str(listed), "PLANT_FAILED": str(failed)}
         try:
-            done = subprocess.run(
-                command,
-                cwd=tree,
-                env=environment(tree) | chosen,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=3 * SECONDS,
-                check=False,
-            )
+            hushed = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            done = run_pytest(tree, arguments, kit, chosen, timeout=PATIENCE, **hushed)
         except subprocess.TimeoutExpired:
             return ["[the tests do not end]"]
         names = list(dict.fromkeys(failed.read_text().splitlines()))
@@ -362,11 +375,23 @@ class Map:
                 self.seconds[test] += seconds
             else:
                 gone.add(test)
-        new = len(there - self.seconds.keys())
+        new = there - self.seconds.keys()
         if gone or new:
             print(
-                f"{len(gone)} tests of the map are gone, {new} are not in it: --map makes a new one"
+                f"{len(gone)} tests of the map are gone, {len(new)} are not in it: some of them "
+                "are tried where they may be renamed ones; --map makes a new map."
             )
+        self.new, self.renamed = new, {test for test in new if self._may_be_renamed(test, gone)}
+        guess = sum(self.seconds.values()) / max(1, len(self.seconds))
+        self.seconds.update(dict.fromkeys(new, guess))
+
+    @staticmethod
+    def _may_be_renamed(test, gone):
+        """Whether a test that is not in the map may be one of those that are gone."""
+        file, _, name = test.partition("[")[0].partition("::")
+        files = {test.partition("::")[0] for test in gone} - {""}  # "" is the kit's
+        names = {test.partition("[")[0].partition("::")[2] for test in gone}
+        return file in files or name in names
 
     def tests(self, bug):
         """The tests of a bug, those first that probably catch it, soonest."""
@@ -385,8 +410,10 @@ class Map:
         # A parameter finds the traces of an earlier one: all parameters of a test count.
         names = names | {name.partition("[")[0] for name in names if "::test_" in name}
         parts = lambda test: {test, test.partition("[")[0], test.partition("::")[0]}
-        tests = {test for test in self.seconds if parts(test) & names}
         near = mirror(bug.path)
+        nearest = (near[0], *(name for name in near if name.startswith("::")))
+        tests = {test for test in self.seconds if parts(test) & names} | self.renamed
+        tests |= {test for test in self.new if test.startswith(nearest)}
         by_function = collections.defaultdict(list)
         for test in sorted(tests, key=lambda test: (test not in run_it, self.seconds[test], test)):
             by_function[test.partition("[")[0] if "::test_" in test else test].append(test)
@@ -466,14 +493,30 @@ def run(chosen, tests_of, workers, before, say):
     return {str(bug): test for bug, test in caught.items()}
 
 
+def keep(caught, listed):
+    """Write the catches to `caught.json`; bugs of the list that did not run keep their last one."""
+    file = FOLDER / "caught.json"
+    before = json.loads(file.read_text()) if file.exists() else {}
+    known = {name: before[name] for name in map(str, listed) if name in before}
+    file.write_text(json.dumps(known | caught, indent=1, sort_keys=True))
+
+
 def main():
     """Read the command line; the exit status is 1 if a bug is not caught."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--map", action="store_true", help="make the map of the tests, no more")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="in a bug's line")
-    parser.add_argument("--against", type=Path, metavar="OLD", help=f"an old {CAUGHT.name}")
+    parser.add_argument("--against", type=Path, metavar="OLD", help="an old caught.json")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
+    try:
+        listed = bugs()
+    except ValueError as error:
+        sys.exit(str(error))
+    wanted = lambda bug: any(text in str(bug) for text in options.only)
+    chosen = [bug for bug in listed if not bug.equivalent and wanted(bug)]
+    if not chosen:
+        sys.exit(f"No bug of {LIST.name} that can be caught has {options.only} in its line.")
     FOLDER.mkdir(exist_ok=True)
     before = json.loads(options.against.read_text()) if options.against else {}
     before = {bug: stable(test) for bug, test in before.items()}
@@ -481,9 +524,6 @@ def main():
         make_map(options.workers)
     if options.map:
         return
-    listed = bugs()
-    wanted = lambda bug: any(text in str(bug) for text in options.only)
-    chosen = [bug for bug in listed if not bug.equivalent and wanted(bug)]
     if importlib.util.find_spec("torch") is None:
         print("torch is not installed: the bugs of tanjax.bridges.torch are NOT planted")
         chosen = [bug for bug in chosen if not bug.function.startswith("tanjax.bridges.torch")]
@@ -495,7 +535,7 @@ def main():
         print(f"{test or 'NOT CAUGHT':<60} {seconds:4.0f} s of {tests:5} tests  {bug}", flush=True)
 
     caught = run(chosen, tests_of, options.workers, before, say)
-    CAUGHT.write_text(json.dumps(caught, indent=1, sort_keys=True))
+    keep(caught, listed)
     missed = [bug for bug, test in caught.items() if not test]
     minutes = (time.perf_counter() - start) / 60
     print(f"{len(caught) - len(missed)} of {len(caught)} caught in {minutes:.0f} minutes;", end=" ")

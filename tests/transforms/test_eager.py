@@ -39,7 +39,7 @@ def test_other_derivatives():
     np.testing.assert_allclose(moved, SLOPE, rtol=1e-6)
 
 
-def test_quantities():
+def test_gradient_of_quantities_has_a_scale_where_it_needs_one():
     m, r = MASS * tj.unit("kg"), FAR * tj.unit("m")
     got = tj.grad(lambda m, r: m * m / r**2)(m, r)
     np.testing.assert_allclose(float(got.stored) * 2.0**got.scale, 2 * 2e30 / 1e30, rtol=1e-6)
@@ -53,7 +53,7 @@ def test_code_that_cannot_be_compiled_says_so():
     assert seen[0].filename == __file__
 
 
-def test_what_has_no_derivative_stays_what_it_is():
+def test_infinite_and_nan_gradients_are_those_of_plain_jax_and_silent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tj.grad(jnp.sqrt)(jnp.float32(0.0)) == np.inf
@@ -90,7 +90,7 @@ def test_a_zero_on_the_way_is_not_silent():
         np.testing.assert_allclose(slope, 3e-10, rtol=1e-6)
 
 
-def test_what_has_no_derivative_is_planned_once(monkeypatch):
+def test_function_without_a_derivative_is_planned_once(monkeypatch):
     from tanjax.transforms import _eager
 
     looks = []

@@ -169,7 +169,7 @@ def test_a_quantity_is_no_static_argument(compiler):
         compiler(lambda q: q, static_argnums=0)(1.0 * m)
 
 
-def test_donation():
+def test_donated_quantities_are_deleted_and_others_kept():
     f = tj.jit(lambda x, y: x + y, donate_argnums=0)
     x, y = jnp.ones(8) * m, jnp.ones(8) * m
     assert_quantity(f(x, y), "m", np.full(8, 2.0))
@@ -181,7 +181,7 @@ def mesh():
     return jax.make_mesh((4,), ("i",), axis_types=(AxisType.Auto,))
 
 
-def test_shardings():
+def test_sharded_quantities_keep_unit_and_sharding():
     """`device_put`, `in_shardings`, `out_shardings`, `shard_map`: the unit goes along."""
     over, whole = NamedSharding(mesh(), P("i")), NamedSharding(mesh(), P())
     x = jax.device_put(jnp.arange(8.0) * km, over)

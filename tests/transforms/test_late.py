@@ -84,6 +84,43 @@ def test_flags_that_no_call_has_read_are_said_where_plans_are_asked_for():
         step.plans  # noqa: B018
 
 
+def test_a_number_that_vanishes_in_the_last_call_of_a_loop_is_said_later():
+    """The next call has another state, and no call of the loop reads its last flag."""
+    step = tj.jit(lambda s, x: jnp.exp(-x) * 1e30 + s * 1e-30)
+    for length in range(4, 13):
+        s = f32(8756.0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for i in range(length):
+                s = step(s, f32(60.0 if i < length - 1 else 95.0))
+            is_right = np.allclose(s, 5.5210821e-12, rtol=1e-5, atol=0)
+            step(f32(8756.0), f32(60.0))
+            step.plans  # noqa: B018
+        assert is_right or any("handed back" in str(w.message) for w in caught), length
+
+
+def test_a_number_that_vanishes_once_in_a_loop_is_said_within_nine_calls():
+    step = tj.jit(lambda s, x: jnp.exp(-x) * 1e30 + s * 1e-30)
+    for bad in range(3, 11):
+        s, first = f32(8756.0), None
+        for i in range(bad + 10):
+            s, said = told(step, s, f32(95.0 if i == bad else 60.0))
+            if said:
+                first = i
+                break
+        assert first is not None, bad
+        assert first - bad <= 9
+
+
+def test_plans_are_known_after_the_state_was_given_away():
+    step, take = tj.jit(lambda s: s * s / s), jax.jit(lambda s: s + 1, donate_argnums=0)
+    s = f32(2.0)
+    for _ in range(5):
+        s = step(s)
+    take(s)
+    assert len(step.plans) == 1
+
+
 @pytest.mark.processes
 def test_flags_that_nobody_has_read_are_said_at_the_end_of_the_process():
     code = """

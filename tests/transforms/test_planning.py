@@ -66,6 +66,14 @@ def test_donated_arguments_are_deleted(size):
         f(x)
 
 
+def test_donated_arguments_are_there_for_the_look_that_a_flag_asks_for():
+    f = tj.jit(lambda x: jnp.exp(-x) * 1e30, donate_argnums=0)
+    for size in (60.0, 95.0, 62.0, 96.0):
+        x, want = array(size), array(np.exp(-size) * 1e30)
+        assert_same(f(x), want, 64)
+        assert x.is_deleted()
+
+
 def test_donation_by_name_and_of_one_of_several():
     f = tj.jit(lambda a, b: (a * b / a, a + 0), donate_argnames="b")
     a, b = array(LARGE), array(LARGE)
@@ -375,6 +383,26 @@ def test_an_array_that_is_gone_is_not_mistaken_for_its_successor():
         x = array(size, (200, 200))
         assert_same(f(x), array(size, (200, 200)))
         del x
+
+
+def test_a_large_array_with_the_id_of_one_that_is_gone_is_looked_at():
+    f = tj.jit(square_over)
+    before = [array(1.5, (200, 200)) for _ in range(30)]
+    for x in before:
+        f(x)
+    known = set(map(id, before))
+    del before, x
+    after = [array(LARGE, (200, 200)) for _ in range(60)]
+    again = [x for x in after if id(x) in known]
+    assert again
+    for x in again:
+        assert_same(f(x), x)
+
+
+def test_a_large_array_outside_of_a_window_is_not_remembered_as_inside():
+    f, large, small = tj.jit(square_over), array(1e25, (200, 200)), array(1e-25, (200, 200))
+    for x in (large, small) * 3:
+        assert_same(f(x), x)
 
 
 # -- inside other transformations -----------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_value_and_grad(args, numbers):
 
 
 @pytest.mark.parametrize("mode", [tj.jacfwd, tj.jacrev, tj.jacobian])
-def test_jacobians(args, numbers, mode):
+def test_jacobians_have_numbers_of_jax_and_units_of_quotients(args, numbers, mode):
     rows = mode(on_quantities(path), (0, 1))(*args)
     want = jax.jacrev(on_numbers(path), (0, 1))(*numbers)
     assert_like_si(rows, want, ["m / s", "m^2 / s^2"])
@@ -87,7 +87,7 @@ def test_jacobians(args, numbers, mode):
 
 
 @pytest.mark.slow
-def test_hessian(args, numbers):
+def test_hessian_has_numbers_of_jax_and_units_of_quotients(args, numbers):
     f = on_quantities(energy)
     blocks = tj.hessian(f, (0, 1))(*args)
     want = jax.hessian(on_numbers(energy), (0, 1))(*numbers)
@@ -96,7 +96,7 @@ def test_hessian(args, numbers):
         assert_same(second(*args), blocks[0][0])
 
 
-def test_vjp(args, numbers):
+def test_vjp_takes_cotangents_with_and_without_units(args, numbers):
     out, pullback = tj.vjp(on_quantities(path), *args)
     y_bar = jnp.asarray([0.3, -1.0, 0.5])
     want, plain = jax.vjp(on_numbers(path), *numbers)

@@ -117,7 +117,7 @@ def test_exact_on_tiny_programs(problem):
 
 @hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
 @hypothesis.given(programs(equations=8, reach=20))
-def test_what_conflicts_prove_is_not_more_than_the_integer_program_finds(problem):
+def test_bound_of_conflicts_is_not_above_that_of_the_integer_program(problem):
     """The two ways to a bound know nothing of each other."""
     system = System(problem)
     hypothesis.assume(loosen(system) == 0)

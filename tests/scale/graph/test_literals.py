@@ -291,7 +291,7 @@ ORDERS = [fresh, later_calls, after_plain_jax, after_another, after_a_look, nest
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_values(name, order):
+def test_values_are_exact_in_any_order_of_calls(name, order):
     make = PROGRAMS[name]
 
     def check(got, x):
@@ -330,7 +330,7 @@ OF_HALVES = ["jitted_helper", "scanned", "branch", "closed_over_number", "filled
 
 
 @pytest.mark.parametrize("name", OF_HALVES)
-def test_bfloat16(name):
+def test_values_in_bfloat16_are_exact_after_a_plain_call(name):
     make, x = PROGRAMS[name], jnp.bfloat16(1e20)
     f = make(jnp.bfloat16)
     f(x)
@@ -351,7 +351,7 @@ def test_integers_in_float16():
         np.testing.assert_allclose(float(tj.jit(f)(jnp.float16(70))), 700, rtol=2e-3)
 
 
-def test_threads():
+def test_threads_have_lost_constants_of_their_own():
     """Each thread watches its own traces; a helper is shared by all."""
     helper = jax.jit(lambda k: HBAR2 * k**2)
     found = {}

@@ -252,7 +252,7 @@ def test_a_complex_exponential_has_the_size_of_its_real_part():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_is_no_longer_a_magnitude(dtype):
+def test_signs_counts_and_indices_of_numbers_out_of_range_are_right(dtype):
     """Signs, flags, counts, indices, whole numbers of what is out of range."""
     far = DTYPES[dtype] * 3 // 4
 
@@ -293,7 +293,7 @@ def test_products_of_many(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_polynomials(dtype):
+def test_polynomials_of_numbers_out_of_range_are_right(dtype):
     far = DTYPES[dtype] * 3 // 4
     coefficients = [1.0, 2.0, 3.0]
 
@@ -306,7 +306,7 @@ def test_polynomials(dtype):
     assert worst(f, numbers(8), far, dtype) < ULPS
 
 
-def test_what_is_filled_in_has_the_exponent_of_the_rest():
+def test_number_that_fills_in_has_the_exponent_of_the_rest():
     x, up = jnp.array([1.5, 2.5], jnp.float32), jnp.float32(2.0**90)
     at = jnp.array([0, 7])
     f = lambda x: (x * up * up).at[at].get(mode="fill", fill_value=3e38) / up

@@ -133,6 +133,22 @@ def test_a_result_whose_flag_stays_down_has_all_its_digits(name):
     assert down >= 5, "the flag is always raised"
 
 
+def test_a_complex_product_whose_flag_stays_down_has_all_its_digits():
+    """One of the four real products may vanish beside the others."""
+    rng, multiply, down = np.random.default_rng(7), jax.jit(lambda x, y: x * y), 0
+    node = node_of("mul", lambda x, y: x * y, [np.ones(12, np.complex64)] * 2)
+    for size in np.linspace(-68, -46, 45):
+        x, y = (np.complex64(rng.normal(size=(12, 2)) @ [1, 1j] * 2.0**size) for _ in range(2))
+        out = np.asarray(multiply(x, y))
+        raised = np.any(
+            [*vanish_of(node).flag([jnp.asarray(x), jnp.asarray(y)], jnp.asarray(out))], axis=0
+        )
+        true = x.astype(complex) * y.astype(complex)
+        np.testing.assert_array_less(np.abs(out - true)[~raised], 4e-7 * np.abs(true)[~raised])
+        down += np.sum(~raised)
+    assert 50 < down < 500
+
+
 def test_harm_is_what_is_assumed_of_a_primitive_without_a_law_of_its_own():
     assert LAWS["random_gamma"].vanish is HARMFUL
     assert HARMFUL.error(None, [], 0.0) == np.inf

@@ -468,7 +468,7 @@ def test_effects_are_never_run():
     assert found.complete
 
 
-def test_what_is_too_large_is_unknown_but_measured():
+def test_array_over_the_budget_is_unknown_but_measured():
     x = jnp.full((1000, 1000), 2.0)
     graph, found = run(lambda x, y: (x @ x, y + 1, jnp.sum(x)), x, jnp.float64(2.0), budget=3e6)
     assert [o is None for o in found.outputs] == [True, False, False]
@@ -497,7 +497,7 @@ def _joined(x):
 
 
 @pytest.mark.parametrize("f", [_looped, _branched, _joined], ids=lambda f: f.__name__)
-def test_what_an_earlier_run_has_is_what_a_run_finds(f, monkeypatch):
+def test_run_that_takes_over_an_earlier_one_finds_the_same(f, monkeypatch):
     """The same numbers, magnitudes and events, from fewer equations."""
     x = jnp.linspace(0.5, 2.0, 5, dtype=jnp.float32)
     closed = jax.make_jaxpr(f)(x)

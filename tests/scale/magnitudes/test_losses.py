@@ -202,7 +202,7 @@ SAME = jnp.zeros(4, int)
     ],
     ids=["add", "add of half", "subtract", "into", "segments", "gradient", "complex"],
 )
-def test_what_meets_in_one_entry_of_a_scatter_is_lost_in_between(f, dtype, sign):
+def test_numbers_that_meet_in_one_entry_of_a_scatter_overflow_in_between(f, dtype, sign):
     """Three large numbers, and one that takes two of them back."""
     large = float(jnp.finfo(dtype).max) * 0.46875
     x = jnp.array([large, large, large, -2 * large], dtype)

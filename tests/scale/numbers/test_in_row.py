@@ -71,7 +71,7 @@ def test_a_number_at_any_place_is_found(monkeypatch):
             assert InRow(windows, arrays).inside(large) is (asking == i)
 
 
-def test_what_is_no_row_is_looked_at_otherwise():
+def test_arrays_that_make_no_row_are_looked_at_otherwise():
     x = jnp.ones(3, jnp.float32)
     assert InRow.can([x, x])
     assert not InRow.can([x])

@@ -185,3 +185,16 @@ def test_the_ends_of_large_arrays_of_any_signs_are_seen(dtype, signs):
         assert inside(numbers(dtype, *y), Window(-2.0, 3.0))
         assert not inside(numbers(dtype, *y), Window(-1.0, 3.0))
         assert not inside(numbers(dtype, *y), Window(-2.0, 2.0))
+
+
+def test_a_compiled_look_at_many_arrays_agrees_with_a_look_at_each(monkeypatch):
+    """Either end, zeros, infinities and a least largest number: each refuses alone."""
+    monkeypatch.setattr(Together, "EAGER", 0)
+    arrays = [jnp.full(3, -1.0), jnp.asarray([0.25, 0.0, 4.0]), jnp.asarray([1.0, jnp.inf, 2.0])]
+    ends = [Window(low, high) for low in (-3.0, -1.0, 1.0) for high in (-0.5, 1.0, 3.0)]
+    asking = [ANYWHERE._replace(peak=x) for x in (-1.0, 0.5, 1.5, 2.5)]
+    asking += [ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)]
+    for place, x in enumerate(arrays):
+        for window in ends + asking:
+            windows = [window if i == place else ANYWHERE for i in range(3)]
+            assert Together(windows).inside(arrays) == inside(x, window), (place, window)

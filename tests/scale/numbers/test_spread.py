@@ -419,7 +419,7 @@ UNCALLED = {
 }
 
 
-def test_what_has_no_such_form_is_unknown_and_says_why():
+def test_result_without_such_a_form_is_unknown_and_says_why():
     matrix = normalised(Wide(np.array([[1.0, 0.1], [0.1, 1.0]]), np.array([[3000, 0], [0, 0]])))
     _, found = run(lax.linalg.hessenberg, matrix)
     assert not found.complete

@@ -135,7 +135,7 @@ def test_any_exponents_give_the_program(program):
     assert moved, "no exponent was drawn: the comparison would say nothing"
 
 
-def test_what_no_exponent_touches_is_bound_as_it_was():
+def test_equation_that_no_exponent_touches_is_bound_as_it_was():
     program = jax.make_jaxpr(lambda x: (custom_rules(x, Y), loop(x, Y)))(X)
     graph = build(program)
     again = jax.make_jaxpr(lambda x: _replay.replay(graph, exponents_at(graph, []))([x]))(X)

@@ -22,7 +22,7 @@ NAMES = [f"{i}-{f}-{dtype.__name__}" for i, f in enumerate(FORMULAS) for dtype i
 
 
 @pytest.mark.parametrize(("formula", "dtype"), CASES, ids=NAMES)
-def test_error(formula, dtype):
+def test_value_and_slope_are_as_exact_as_allowed(formula, dtype):
     with jax.enable_x64(False):
         value, slope = cells(formula, dtype, plain=False)
     assert value.error <= ALLOWED

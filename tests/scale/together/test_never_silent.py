@@ -217,7 +217,7 @@ def test_denominators_are_not_inverted_out_of_range(name):
         np.testing.assert_allclose(np.asarray(f(x, y), float), want, rtol=1e-4)
 
 
-def test_what_is_trusted_unseen_is_not_expected_to_overflow():
+def test_number_that_is_trusted_unseen_is_not_expected_to_overflow():
     """A gradient that is zero hides `x^-2`: inf for numbers a few bits below those of the look."""
 
     def f(x, square):
@@ -268,7 +268,7 @@ def far_apart(a, b):
 FAR_APART = jnp.diag(jnp.array([1e-15, 1e25], jnp.float32)), jnp.ones(2, jnp.float32)
 
 
-def test_what_plain_jax_has_right_is_kept_and_nothing_else_forgotten(monkeypatch):
+def test_results_that_plain_jax_has_right_are_kept_with_all_warnings(monkeypatch):
     """Also not that a constant was lost, which is found while the same call is traced."""
     trace = scale.trace
     said = lambda *args: trace(*args)._replace(notes=("a constant was lost",))
@@ -282,7 +282,7 @@ def test_what_plain_jax_has_right_is_kept_and_nothing_else_forgotten(monkeypatch
     assert f.plans[-1].identity
 
 
-def test_what_else_may_be_wrong_is_said_of_plain_jax_too():
+def test_alarms_of_a_plan_are_said_of_plain_jax_too():
     plan = tj.scale_graph(far_apart)(*FAR_APART).plan
     plan = plan._replace(alarms=(*plan.alarms[:1], "a branch was not taken"))
     assert plan.doubts
@@ -456,7 +456,7 @@ def test_windows_lie_around_what_a_long_loop_computes():
     assert [plan.grade for plan in f.plans] == ["flagged"]
 
 
-def test_what_lies_far_below_is_no_zero_where_infinities_are_cut_off():
+def test_number_far_below_is_no_zero_where_infinities_are_cut_off():
     """Entries fit no exponent together: the run at exponents said 0, the program made a nan."""
 
     def vanishing(x, y):

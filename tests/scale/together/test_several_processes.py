@@ -441,12 +441,12 @@ def test_sequences_of_calls(processes, name, far):
 
 
 @pytest.mark.processes
-def test_quantities(processes):
+def test_quantities_have_the_unit_and_the_number_of_one_process(processes):
     assert all(unit and error < 1e-5 for unit, error in results(processes, "quantities"))
 
 
 @pytest.mark.processes
-def test_what_one_process_computes_alone_does_not_matter(processes):
+def test_calls_of_one_process_alone_do_not_matter_to_the_others(processes):
     assert max(results(processes, "alone")) < 1e-4
 
 

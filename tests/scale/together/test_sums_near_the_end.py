@@ -60,7 +60,7 @@ def test_exponents_leave_room_for_what_is_added_on_the_way():
     np.testing.assert_allclose(got[0, 1:], want[0, 1:], rtol=1e-4)
 
 
-def test_what_needs_no_room_runs_as_it_is():
+def test_sums_that_need_no_room_run_as_they_are():
     """Two terms have nothing on the way, terms of one sign do not cancel, zeros are no sums."""
     for f, x in (
         (jnp.sum, SIGNED[:2] * np.float32([1, 2])),

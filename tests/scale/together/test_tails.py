@@ -65,7 +65,7 @@ def test_tails_and_their_slopes(name, dtype):
 @pytest.mark.parametrize(
     "f", [jax.nn.sigmoid, jax.nn.softplus, jax.nn.logsumexp, jnp.tanh, jax.scipy.special.erf]
 )
-def test_what_is_written_for_tails_keeps_its_bits(f, dtype):
+def test_function_that_is_written_for_tails_keeps_its_bits(f, dtype):
     both = lambda x: (f(x), jax.grad(lambda x: jnp.sum(f(x)))(x))
     x = jnp.asarray([-1000.0, -1.0, 0.5, 1.5, 1000.0], dtype)
     for got, plain in zip(tj.jit(both)(x), jax.jit(both)(x), strict=True):

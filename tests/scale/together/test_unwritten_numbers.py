@@ -72,7 +72,7 @@ JOINED = {
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("name", JOINED)
-def test_what_xla_would_join_is_hidden_from_it(name, shape):
+def test_constants_that_xla_would_join_are_hidden_from_it(name, shape):
     """No number that is written leaves the range, so no exponent is needed either."""
     program, numbers, want = JOINED[name]
     f = tj.jit(program)

@@ -211,7 +211,7 @@ def test_wrong_choices_are_refused():
 
 @pytest.mark.parametrize("make", [tj.Diagonal, tj.Symmetric, tj.Toeplitz])
 @pytest.mark.parametrize("value", [None, "abc", [[1.0], [1.0, 2.0]]])
-def test_fields_are_numbers(make, value):
+def test_fields_that_are_no_numbers_are_refused(make, value):
     with pytest.raises(TypeError, match=f"{make.__name__}: its entries must be numbers"):
         make(value)
 
@@ -231,7 +231,7 @@ def test_fields_take_one_dtype_and_one_unit():
     np.testing.assert_allclose(q.value.to_dense(), np.ones((2, 2)))
 
 
-def test_storage_keeps_its_invariant():
+def test_constructors_project_to_the_stored_form():
     assert_close(tj.Symmetric(M).data, jnp.asarray([[1.0, 2.0], [2.0, 4.0]]))
     assert_close(jnp.imag(jnp.diagonal(tj.Hermitian(C).data)), jnp.zeros(2))
     assert_close(tj.Triangular(M).data, jnp.tril(jnp.asarray(M)))
@@ -262,7 +262,7 @@ def test_maps_of_empty_arrays_are_empty():
         assert tj.project(x, dense).shape == x.shape
 
 
-def test_constructors_trace():
+def test_constructors_project_under_jit_as_outside():
     """Constructing inside `jit` projects exactly as outside."""
     made = jax.jit(lambda m: (tj.Symmetric(m), tj.Triangular(m), tj.Diagonal(m[0])))(jnp.asarray(M))
     assert_close(made, (tj.Symmetric(M), tj.Triangular(M), tj.Diagonal(M[0])))

@@ -80,7 +80,7 @@ def test_constants_give_way_as_far_as_they_can():
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
-def test_what_holds_all_numbers_of_a_value_is_offered_where_some_count(dtype):
+def test_exponent_that_holds_all_numbers_of_a_value_is_offered_where_some_count(dtype):
     """A single number has no others that would need room for their digits."""
     f = lambda x, y: jnp.sum(1 / (x * y)) + y * 6.6e-11
     args = jnp.array([0.01, 30.0], dtype), jnp.asarray(1e-4, dtype)
