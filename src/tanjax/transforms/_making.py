@@ -321,7 +321,7 @@ class Making:
         """The program with a flag: from limits, an earlier flag and arguments to both."""
         from tanjax.scale import flagged
 
-        inner = tuple((i, w.high is None, w.low is None) for i, w in sorted(windows.inner.items()))
+        inner = [(i, tuple(x is None for x in w)) for i, w in sorted(windows.inner.items())]
 
         def make() -> Function:
             run, finish = flagged(plan.graph, plan.exponents, windows), self._finish(plan, case)
@@ -336,7 +336,7 @@ class Making:
             with_flag.__name__ = str(self.name)
             return jax.jit(with_flag, **self.given.shifted(2, donates=donates))
 
-        key = donates, plan.exponents, plan.method, inner, windows.told, windows.hidden
+        key = donates, plan.exponents, plan.method, tuple(inner), windows.told, windows.hidden
         return case.program(key, make)
 
     def _finish(self, plan: Plan, case: Case) -> Function:

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tanjax._dtype_range import normal_range
 from tanjax.scale.graph._graph import ZERO, Magnitude
-from tanjax.scale.numbers import ANYWHERE, Spread, Window, _extremes, inside, measure
+from tanjax.scale.numbers import ANYWHERE, Spread, Together, Window, _extremes, inside, measure
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]

@@ -87,3 +87,22 @@ def test_divisors_that_xla_would_join_are_kept_apart_in_later_calls():
     """XLA makes `x / (y * z)` of `x / y / z`: the product fits in the first call alone."""
     program = lambda x, y, z: x / y / z
     assert_right(program, ([1e30], [1.5e19], [1.5e19]), ([1e30], [5e19], [5e19]))
+
+
+TERMS = {
+    "a sum of tails": lambda y, x: jnp.sum(y * jnp.exp(-x)) * 1e30,
+    "a product of matrices": lambda y, x: jnp.dot(y, jnp.exp(-x)) * 1e30,
+    "a sum of powers": lambda y, x: jnp.sum(y * x**-20) * 1e12,
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_sum_of_either_sign_that_became_small_keeps_its_digits(name):
+    """In the first call what vanishes is below the rounding of the sum."""
+    y, near, far = [1.0, -0.5, 1.5], [0.1, 93.0, 93.0], [93.0, 93.5, 94.0]
+    assert_right(TERMS[name], (y, near), (y, far))
+
+
+def test_a_comparison_with_zero_is_right_for_what_vanishes():
+    assert_right(lambda x: jnp.where(jnp.exp(-x) > 0, 1.0, 2.0), ([60.0],), ([95.0],))
+    assert_right(lambda x: jnp.sign(jnp.exp(-x)), ([60.0],), ([95.0],))

@@ -92,6 +92,11 @@ class Vanish(NamedTuple):
     infinite: Infinite = _unknown
 
     @property
+    def falls(self) -> bool:
+        """Whether results may vanish though no operand is nearly zero: tails and powers."""
+        return self.flag is _wherever or self in (POWER, WHOLE_POWER)
+
+    @property
     def keeps_zeros(self) -> bool:
         """Whether the result is zero where the first operand is, or any factor of a product."""
         return self.moves or self.flag in (_unless_zero, _of_factors)

@@ -53,10 +53,14 @@ class Impossible(Exception):
 
 
 class Inner(NamedTuple):
-    """A window on a value inside, in log2: at most `high`, at least `low`, None where not asked."""
+    """A window on a value inside, in log2; None where not asked.
+
+    **Fields:** `high`, `low`: ends of all entries; `peak`: the least that the largest entry may be.
+    """
 
     high: float | None = None
     low: float | None = None
+    peak: float | None = None
 
 
 class Off(NamedTuple):
@@ -234,10 +238,9 @@ class Attempt(Bounds):
         self._watch(value, low=floor)
         self.records[value.index] = _raised(r, floor)
 
-    def _watch(self, v: Value, high: float | None = None, low: float | None = None) -> None:
-        before = self.inner.get(v.index, Inner())
-        lows = [x for x in (before.low, low) if x is not None]
-        self.inner[v.index] = Inner(before.high if high is None else high, max(lows, default=None))
+    def _watch(self, v: Value, **ends: float) -> None:
+        """Check one end of a value more; of two that are asked for, the last and narrower one."""
+        self.inner[v.index] = self.inner.get(v.index, Inner())._replace(**ends)
 
     # -- infinities that only divide ---------------------------------------------------------------
 
@@ -432,18 +435,29 @@ class Attempt(Bounds):
         largest = max((u.value.size for u in node.uses), default=0)
         is_reduction = vanish.adds and not vanish.moves and FEW * v.size <= largest
         is_reduction = is_reduction and not self._suspects.isdisjoint(off.sources)
-        if self._is_below(v, off):
+        if self._is_firm(v, off):
+            self._off[v.index] = EXACT
+        elif self._is_rounding(v, off):
+            if self._falls(off):
+                self._watch(v, peak=off.size + _rounding(v))
             self._off[v.index] = EXACT
         elif is_reduction and m is not None and floor <= m.low - DIVISORS:
             self._watch(v, low=floor)
             self.records[v.index] = _raised(self.records[v.index] or span(floor, m.high), floor)
             self._off[v.index] = EXACT
 
-    def _is_below(self, v: Value, off: Off) -> bool:
-        """Whether an error is below the last digit of every entry, or a rounding of a sum."""
+    def _is_firm(self, v: Value, off: Off) -> bool:
+        """Whether an error is below the last digit of every entry."""
         r = self.records[v.index]
-        firm = r is not None and not r.zero and off.size <= r.low - _digits(v)
-        return firm or self._is_rounding(v, off)
+        return r is not None and not r.zero and off.size <= r.low - _digits(v)
+
+    def _falls(self, off: Off) -> bool:
+        """Whether a source vanishes though no operand is nearly zero, as a tail does.
+
+        Then the sum of a later call may be much smaller than the one that was seen.
+        """
+        nodes = [self.graph.values[i].node for i in off.sources]
+        return any(n is None or bool(n.graphs) or vanish_of(n).falls for n in nodes)
 
     def _is_rounding(self, v: Value, off: Off) -> bool:
         """Whether an error is far below the rounding of a sum of numbers of both signs."""
@@ -455,7 +469,7 @@ class Attempt(Bounds):
         half = bool(limits(v.aval.dtype).step)
         reach = 0.0 if half else max(self.distance - 6.0, 0.0)
         bounded = 0.0 if m.exact else 12.0
-        return off.size <= m.high - ROUNDING.get(_digits(v), 48.0) - reach - bounded
+        return off.size <= m.high - _rounding(v) - reach - bounded
 
     def _decides(self, node: Node) -> None:
         """Truths and integers are made of numbers: errors must not decide them."""
@@ -464,20 +478,29 @@ class Attempt(Bounds):
             off = self._of(u)
             if off.size == NEVER:
                 continue
-            others = [self._least(o) for o in uses if o is not u and self._of(o) == EXACT]
+            others = [self._from_zero(o) for o in uses if o is not u and self._of(o) == EXACT]
             is_apart = any(least > off.size + 24 for least in others)
             # A sum of both signs meets another number by chance alone, but for equality.
             by_chance = not vanish_of(node).equates and self._is_rounding(u.value, off)
             if not (is_apart or by_chance):
                 self.harmful |= off.sources
 
+    def _from_zero(self, use: Use) -> float:
+        """How far from zero all entries of an operand are."""
+        r = self.records[use.value.index]
+        return NEVER if r is None or r.zero else r.low
+
     def _leaves(self, v: Value) -> None:
         """Whether an error of a result does harm: what it cannot hold may vanish."""
         off, low = self._off.get(v.index, EXACT), self._ends(v)[0]
-        if off.size == NEVER or self._is_below(v, off):
+        if off.size == NEVER or self._is_firm(v, off):
             return
         if off.size > (low if off.is_whole else low - _digits(v)):
             self.harmful |= off.sources
+
+
+def _rounding(v: Value) -> float:
+    return ROUNDING.get(_digits(v), 48.0)
 
 
 def _digits(v: Value) -> int:

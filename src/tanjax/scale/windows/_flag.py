@@ -34,20 +34,21 @@ Flagged: TypeAlias = Callable[[Limits, Sequence[Array]], tuple[jax.Array, Arrays
 
 
 def limits_of(windows: Windows, e: Exponents) -> np.ndarray:
-    """The largest and the least stored number of each window inside, in the order of their places.
+    """The ends of each window inside as stored numbers, in the order of their places.
 
-    **Returns:** an array `(windows, 2)`, of float64 where JAX has that, else of float32.
+    **Returns:** an array `(windows, 3)`, of float64 where JAX has that, else of float32.
     """
     wide = jax.dtypes.canonicalize_dtype(np.float64)
     rows = [
         (
             np.inf if w.high is None else w.high - e.values[i],
             -np.inf if w.low is None else w.low - e.values[i],
+            -np.inf if w.peak is None else w.peak - e.values[i],
         )
         for i, w in sorted(windows.inner.items())
     ]
     with np.errstate(over="ignore", under="ignore"):
-        return np.exp2(np.array(rows or np.zeros((0, 2)))).astype(wide)
+        return np.exp2(np.array(rows or np.zeros((0, 3)))).astype(wide)
 
 
 def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
@@ -152,3 +153,5 @@ class _Watch:
             self.note(~(jnp.max(size, initial=0.0) <= high))
         if window.low is not None:
             self.note(jnp.min(size, initial=jnp.inf) < limits[1].astype(size.dtype))
+        if window.peak is not None and x.size:
+            self.note(jnp.max(size) < limits[2].astype(size.dtype))
