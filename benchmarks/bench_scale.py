@@ -82,24 +82,27 @@ def parse() -> argparse.Namespace:
 
 def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Groups:
     """Every row of every section that is asked for."""
-    later, first, fresh = (budget[k] for k in ("later_ratio", "first_ratio", "fresh_ratio"))
-    judged = lambda name: first if f"{JUDGED_SIZE} equations" in name else None
-    always = lambda limit: lambda name: limit
+    later, first = budget["later_ratio"], budget["first_ratio"]
+    judged = lambda name, grade: first if f"{JUDGED_SIZE} equations" in name else None
+    always = lambda limit: lambda name, grade: limit
+    fresh = lambda name, grade: budget[
+        "flagged_ratio" if grade == "flagged" or "quantities" in name else "fresh_ratio"
+    ]
     # Title, rows, the budget of a row, how many rounds, from which time on it is judged
     todo: list[tuple[str, str, Callable[[], dict[str, calls.Thunks]], Any, int, float]] = [
         ("first", "First calls", calls.first_calls, judged, max(5, options.rounds // 3), 0.0),
         ("later", "Later calls, the same array", lambda: calls.later_calls(False), always(later),
          options.rounds, 0.0),
         ("later", "Later calls, a new array each time", lambda: calls.later_calls(True),
-         always(fresh), options.rounds, budget["fresh_us"]),
+         fresh, options.rounds, budget["fresh_us"]),
         ("later", "Calls with 100 quantities", calls.quantity_calls,
-         lambda name: later if name.startswith("the same") else None, options.rounds, 0.0),
-        ("new", "Loops with new arrays", calls.new_arrays, always(fresh), options.rounds,
+         lambda name, _: later if name.startswith("the same") else None, options.rounds, 0.0),
+        ("new", "Loops with new arrays", calls.new_arrays, fresh, options.rounds,
          budget["fresh_us"]),
         ("sciences", "Sciences, the same arrays", lambda: calls.science_calls(False),
          always(later), options.rounds, 0.0),
         ("sciences", "Sciences, new arrays each time", lambda: calls.science_calls(True),
-         always(fresh), options.rounds, budget["fresh_us"]),
+         fresh, options.rounds, budget["fresh_us"]),
         ("run", "Compiled programs on 10⁶ numbers", calls.runs, always(budget["run_ratio"]),
          options.rounds, 0.0),
     ]  # fmt: skip
@@ -113,7 +116,7 @@ def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Grou
 def measure_group(
     title: str,
     rows: dict[str, calls.Thunks],
-    limit: Callable[[str], float | None],
+    limit: Callable[[str, str], float | None],
     rounds: int,
     least_us: float,
 ) -> list[unit_report.Row]:
@@ -122,10 +125,12 @@ def measure_group(
     with Progress() as progress:
         for name, thunks in progress.track(rows.items(), description=title):
             times = interleave(thunks, rounds, span=2e-3, steps=steps)
-            row = make_row(title, name, times, limit(name), least_us)
+            grade = calls.grade_of(thunks["tanjax"])
+            allowed, name = limit(name, grade), f"{name} ({grade})" if grade else name
+            row = make_row(title, name, times, allowed, least_us)
             if row.is_over or row.ratios["tanjax"] > DISTURBED * row.minima["tanjax"]:
                 times = interleave(thunks, 3 * rounds, span=2e-3, steps=steps)
-                row = make_row(title, name, times, limit(name), least_us)
+                row = make_row(title, name, times, allowed, least_us)
             found.append(row)
     return found
 
@@ -159,19 +164,21 @@ def facts_of_training(
     """How often ordinary loops of 1,000 steps are planned, and how much longer they take."""
     if "training" not in options.sections:
         return []
-    facts, most, limit = [], int(budget["training_plans"]), budget["training_ratio"]
+    facts = []
     for name, loop in scale_sciences.trainings().items():
-        times, made = calls.training(loop)
-        ratio, best = times.ratio("tanjax", "plain"), times.ratio_of_minima("tanjax", "plain")
+        times, plans_made = calls.training(loop)
+        made, looks = len(plans_made), sum(plan.looks for plan in plans_made)
+        ratio = times.ratio("tanjax", "plain")
         in_all = sum(times.rounds["tanjax"]) / sum(times.rounds["plain"])
-        step = times.median("plain") / calls.BLOCK
+        step_us = 1e6 * times.median("plain") / calls.BLOCK
         measured = (
-            f"plans: {made}, {ratio:.2f} × a step of {1e6 * step:.0f} µs, "
-            f"{in_all:.2f} × with the first call"
+            f"{plans_made[-1].grade}; plans: {made}, looks: {looks}, {ratio:.2f} × a step of "
+            f"{step_us:.0f} µs, {in_all:.2f} × with the first call"
         )
-        few = budget["training_us"] * 1e-6 / step
-        over = made > most or min(ratio, best) > max(limit, 1.0 + few)
-        allowed = f"{most}, {limit:g} × or {budget['training_us']:g} µs"
+        is_long = step_us >= budget["long_step_us"]
+        limit = budget["long_training_ratio" if is_long else "training_ratio"]
+        over = max(made, looks) > 1 or in_all > limit
+        allowed = f"1, {limit:g} × with the first call"
         facts.append(unit_report.Fact(f"1,000 steps of {name}", measured, allowed, over))
     return facts
 

@@ -87,7 +87,19 @@ def _stepping(f: Callable[[Any], Any], x: Any, fresh: bool) -> Callable[[], Any]
         state[0] = f(state[0])
         return state[0]
 
-    return step
+    return _of(f, step)
+
+
+def _of(f: Callable[..., Any], call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call, which remembers its function."""
+    call.function = f  # type: ignore[attr-defined]
+    return call
+
+
+def grade_of(call: Callable[[], Any]) -> str:
+    """What is known of the last plan of a function that was called with new arrays."""
+    plans = getattr(getattr(call, "function", None), "plans", ())
+    return plans[-1].grade if plans else ""
 
 
 def quantity_calls() -> dict[str, Thunks]:
@@ -112,7 +124,7 @@ def _in_turn(f: Callable[..., Any], arguments: list[list[Any]]) -> Callable[[], 
         calls[0] += 1
         return f(*arguments[calls[0] % len(arguments)])
 
-    return call
+    return _of(f, call)
 
 
 def new_arrays() -> dict[str, Thunks]:
@@ -158,7 +170,7 @@ def _looping(f: Callable[..., Any], loop: scale_sciences.Loop) -> Callable[[], A
         state[0] = f(state[0], loop.batches[calls[0] % len(loop.batches)])
         return state[0]
 
-    return step
+    return _of(f, step)
 
 
 def science_calls(fresh: bool) -> dict[str, Thunks]:
@@ -191,8 +203,8 @@ def first_times(rounds: int, *, cold: bool) -> dict[str, Times]:
     return found
 
 
-def training(loop: scale_sciences.Loop, steps: int = 1000) -> tuple[Times, int]:
-    """Blocks of steps of a training loop by turns, and how many plans were made in all of them."""
+def training(loop: scale_sciences.Loop, steps: int = 1000) -> tuple[Times, list[Any]]:
+    """Blocks of steps of a training loop by turns, and the plans that were made in all of them."""
     functions = {name: jit(loop.make()) for name, jit in CONTENDERS.items()}
     thunks = {name: _looping(f, loop) for name, f in functions.items()}
     taken = {name: list[float]() for name in thunks}
@@ -203,7 +215,7 @@ def training(loop: scale_sciences.Loop, steps: int = 1000) -> tuple[Times, int]:
                 out = thunks[name]()
             jax.block_until_ready(out)
             taken[name].append(time.perf_counter() - start)
-    return Times(taken), len(functions["tanjax"].plans)
+    return Times(taken), functions["tanjax"].plans
 
 
 def runs() -> dict[str, Thunks]:
