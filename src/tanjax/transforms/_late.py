@@ -108,12 +108,20 @@ class Late:
         new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, looked)
         with case.lock:
             if case.state.handed is not handed:  # another thread came between
-                case.swap(unread=(*case.state.unread, *case.state.handed.flags))
+                self.end(case)
             case.swap(handed=new)
         _RUNNING.add(self._planned)
         return out
 
-    def last_look(self, handed: Handed) -> jax.Array | None:
+    def end(self, case: Case) -> None:
+        """Forget the last call; its flags, and a last look at its state, are to be read."""
+        with case.lock:
+            handed, unread = case.state.handed, case.state.unread
+            last = self._last_look(handed)
+            flags = handed.flags if last is None else (*handed.flags, last)
+            case.swap(handed=Handed(), unread=(*unread, *flags))
+
+    def _last_look(self, handed: Handed) -> jax.Array | None:
         """Whether the results of a loop, as far as they are there, have left their windows."""
         if not handed.calls or handed.entry is None:
             return None

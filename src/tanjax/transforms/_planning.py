@@ -247,10 +247,9 @@ class PlannedFunction:
         state = case.state
         results = references(out) if self._check != "now" and not self._is_over_hosts else ()
         with case.lock:
-            flags = case.state.handed.flags
-            case.swap(
-                handed=Handed(results, entry, pairs), unread=(*case.state.unread, *flags), looks=0
-            )
+            if case.state.handed.calls:
+                self._late.end(case)
+            case.swap(handed=Handed(results, entry, pairs), looks=0)
         if state.unread:
             self._read(case, ready=True)
         self._remember(case, program, args, kwargs, leaves)
@@ -264,15 +263,13 @@ class PlannedFunction:
 
     def _read(self, case: Case, *, ready: bool = False) -> None:
         """Read flags that nobody has read; `ready`: those only that need not be waited for."""
-        from ._cases import Handed
         from ._late import is_raised
 
         with case.lock:
-            handed, unread = case.state.handed, case.state.unread
+            handed = case.state.handed
             if not ready:
-                last = self._late.last_look(handed)
-                unread += (*handed.flags, *([] if last is None else [last]))
-                case.swap(handed=Handed())  # the next call is waited for
+                self._late.end(case)  # the next call is waited for
+            unread = case.state.unread
             later = [x for x in unread if ready and not x.is_ready()]  # type: ignore[attr-defined]
             case.swap(unread=tuple(later))
         if any([is_raised(x) for x in unread if all(x is not y for y in later)]):
