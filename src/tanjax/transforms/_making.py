@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ._cases import Case, Entry
 
 _CASES = 256  # and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
+_MEASURED = 128  # values in windows; their extremes take some seconds to compile
 _NEAR = 4.0  # bits; promise: `check="off"` looks again where arguments are others
 
 # What a program is traced for: the form of its arguments first, JAX's settings last.
@@ -239,16 +240,19 @@ class Making:
     def measured(
         self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, leaves: Leaves
     ) -> Entry:
-        """An entry whose magnitudes are estimates, with those that its program has, all of it run.
+        """An entry whose windows lie around estimates, with others around what its program has.
 
         **Cost:** a compilation, and a run.
         """
         from tanjax.scale import extremes, magnitudes_in
 
-        plan = entry.plan
+        plan, windows = entry.plan, entry.windows
+        asked = frozenset() if windows is None else windows.told.union(windows.inner)
+        if not 0 < len(asked) <= _MEASURED:
+            return entry
 
         def make() -> Function:
-            run, finish = extremes(plan.graph, plan.exponents), self._finish(plan, case)
+            run, finish = extremes(plan.graph, plan.exponents, asked), self._finish(plan, case)
 
             def ends(*args: PyTree, **kwargs: PyTree) -> tuple[jax.Array, PyTree]:
                 found, results = run(jax.tree.leaves(self.given.dynamic(args, kwargs)))
@@ -256,7 +260,8 @@ class Making:
 
             return jax.jit(ends, **self.given.shifted(0, donates=False))
 
-        found, _ = case.program(("extremes", plan.exponents, plan.method), make)(*args, **kwargs)
+        key = "extremes", plan.exponents, plan.method, asked
+        found, _ = case.program(key, make)(*args, **kwargs)
         magnitudes = magnitudes_in(plan.graph, plan.exponents, found)
         pairs = zip(magnitudes, plan.magnitudes, strict=True)
         plan = plan._replace(

@@ -4,15 +4,17 @@ A long loop is sampled by a look, and what it computes later is an estimate. Whe
 windows around estimates is raised, the program is run once more, compiled and with all iterations,
 and hands out the extremes of its values; windows are drawn around these.
 
-    found, results = jax.jit(extremes(graph, exponents))(arguments)
+    found, results = jax.jit(extremes(graph, exponents, frozenset({3})))(arguments)
     magnitudes_in(graph, exponents, found)[3]  # Magnitude(low=-4.0, high=9.5, exact=True)
 
-Sharp edge: numbers that underflow are zeros here. Windows tell whether they do.
+Sharp edges. Numbers that underflow are zeros here; windows tell whether they do. XLA repeats a
+chain of equations for each value whose extremes are asked for, so that a hundred take seconds to
+compile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +27,17 @@ from ..replay._replay import Array, Arrays, run_watched
 
 
 def extremes(
-    graph: ScaleGraph, e: Exponents
+    graph: ScaleGraph, e: Exponents, asked: Collection[int]
 ) -> Callable[[Sequence[Array]], tuple[jax.Array, Arrays]]:
-    """The program at exponents: from arguments to `log2` of the ends of all values, and results.
+    """The program at exponents: from arguments to `log2` of the ends of values, and results.
 
-    The former are an array `(values, 2)` of float32: of stored numbers the largest, and the least
+    **Arguments:** `asked`: the indices of the values.
+    The ends are an array `(values, 2)` of float32: of stored numbers the largest, and the least
     with a minus.
     """
 
     def run(arguments: Sequence[Array]) -> tuple[jax.Array, Arrays]:
-        watch = _Extremes(len(graph.values))
+        watch = _Extremes(len(graph.values), asked)
         for value, x in zip(graph.inputs, arguments, strict=True):
             watch.entered(value, x)
         results = run_watched(graph, arguments, e, watch)
@@ -44,7 +47,7 @@ def extremes(
 
 
 def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitudes:
-    """What `extremes` has found, as true magnitudes; None of what is zero or never computed."""
+    """What `extremes` has found, as true magnitudes; None of what is zero, or not asked."""
     out: list[Magnitude | None] = []
     for value, (high, less) in zip(graph.values, np.asarray(found, float).tolist(), strict=True):
         at, top = e.of(value), np.inf if np.isnan(high) else high
@@ -53,14 +56,15 @@ def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitud
 
 
 class _Extremes:
-    """Collects the ends of all values."""
+    """Collects the ends of values."""
 
-    def __init__(self, count: int) -> None:
-        self._found = jnp.full((count, 2), -jnp.inf, jnp.float32)
+    def __init__(self, count: int, asked: Collection[int]) -> None:
+        self._found, self._asked = jnp.full((count, 2), -jnp.inf, jnp.float32), asked
+        self._ends: dict[int, jax.Array] = {}
 
     def fresh(self) -> _Extremes:
         """A watch of a nested graph."""
-        return _Extremes(len(self._found))
+        return _Extremes(len(self._found), self._asked)
 
     def note(self, found: jax.Array) -> None:
         """Join the ends of a nested graph."""
@@ -68,25 +72,30 @@ class _Extremes:
 
     def raised(self) -> jax.Array:
         """All ends."""
-        return self._found
+        if not self._ends:
+            return self._found
+        places = np.array(list(self._ends))
+        return self._found.at[places].max(jnp.stack(list(self._ends.values())))
 
     def asks(self, node: Node) -> bool:
-        """Whether a result of a node is a number."""
-        return any(v.is_floating for v in node.outputs)
+        """Whether a result of a node is asked for."""
+        return any(v.index in self._asked for v in node.outputs)
 
     def enters(self, node: Node) -> bool:
-        """Whether there are numbers inside of a node."""
-        return bool(node.graphs)
+        """Whether a value inside of a node is asked for."""
+        return any(
+            any(v.index in self._asked for v in g.inputs) or any(map(self.asks, g.walk()))
+            for g in node.graphs
+        )
 
     def entered(self, value: Value, x: Array) -> None:
         """An argument."""
-        if not value.is_floating or not value.size:
+        if value.index not in self._asked or not value.size:
             return
         size = magnitude(jnp.asarray(x))
         high = jnp.log2(jnp.max(size))
         low = jnp.log2(jnp.min(size, initial=jnp.inf, where=size > 0))
-        ends = jnp.stack([high, -low]).astype(jnp.float32)
-        self._found = self._found.at[value.index].max(ends)
+        self._ends[value.index] = jnp.stack([high, -low]).astype(jnp.float32)
 
     def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
         """A value is read at another exponent."""
