@@ -35,6 +35,8 @@ from ._jaxprs import Avals, Dims, Operator, Tangents, Values
 from ._typing import AnyArray, Function
 
 Tracer = jax.core.Tracer
+# Options of XLA's compiler: no equation is repeated in the kernels of several others.
+UNFUSED = {"xla_disable_hlo_passes": "fusion"}
 float0 = np.dtype(jax.dtypes.float0)
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ._cases import Case, Entry
 
 _CASES = 256  # and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
-_MEASURED = 128  # values in windows; their extremes take some seconds to compile
+_MEASURED = 2_000  # values; the extremes of so many take some seconds to compile
 _NEAR = 4.0  # bits; promise: `check="off"` looks again where arguments are others
 
 # What a program is traced for: the form of its arguments first, JAX's settings last.
@@ -246,9 +246,9 @@ class Making:
         """
         from tanjax.scale import extremes, magnitudes_in
 
-        plan, windows = entry.plan, entry.windows
-        asked = frozenset() if windows is None else windows.told.union(windows.inner)
-        if not 0 < len(asked) <= _MEASURED:
+        plan = entry.plan
+        asked = frozenset(v.index for v in plan.graph.values if v.is_floating)
+        if len(asked) > _MEASURED:
             return entry
 
         def make() -> Function:
@@ -258,10 +258,11 @@ class Making:
                 found, results = run(jax.tree.leaves(self.given.dynamic(args, kwargs)))
                 return found, finish(results)
 
-            return jax.jit(ends, **self.given.shifted(0, donates=False))
+            options = self.given.shifted(0, donates=False)
+            unfused = _compat.UNFUSED | (options.get("compiler_options") or {})
+            return jax.jit(ends, **options | {"compiler_options": unfused})
 
-        key = "extremes", plan.exponents, plan.method, asked
-        found, _ = case.program(key, make)(*args, **kwargs)
+        found, _ = case.program(("extremes", plan.exponents, plan.method), make)(*args, **kwargs)
         magnitudes = magnitudes_in(plan.graph, plan.exponents, found)
         pairs = zip(magnitudes, plan.magnitudes, strict=True)
         plan = plan._replace(

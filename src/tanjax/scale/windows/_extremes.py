@@ -4,12 +4,12 @@ A long loop is sampled by a look, and what it computes later is an estimate. Whe
 windows around estimates is raised, the program is run once more, compiled and with all iterations,
 and hands out the extremes of its values; windows are drawn around these.
 
-    found, results = jax.jit(extremes(graph, exponents, frozenset({3})))(arguments)
+    found, results = jax.jit(extremes(graph, exponents, {3}))(arguments)
     magnitudes_in(graph, exponents, found)[3]  # Magnitude(low=-4.0, high=9.5, exact=True)
 
-Sharp edges. Numbers that underflow are zeros here; windows tell whether they do. XLA repeats a
-chain of equations for each value whose extremes are asked for, so that a hundred take seconds to
-compile.
+Sharp edges. Numbers that underflow are zeros here; windows tell whether they do. XLA would repeat a
+chain of equations in the kernel of each reduction (100 of them took seconds to compile), so that
+the program is to be compiled without fusion (`_compat.UNFUSED`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from ..replay._replay import Array, Arrays, run_watched
 def extremes(
     graph: ScaleGraph, e: Exponents, asked: Collection[int]
 ) -> Callable[[Sequence[Array]], tuple[jax.Array, Arrays]]:
-    """The program at exponents: from arguments to `log2` of the ends of values, and results.
+    """The program at exponents: from arguments to the ends of values, and results.
 
     **Arguments:** `asked`: the indices of the values.
-    The ends are an array `(values, 2)` of float32: of stored numbers the largest, and the least
-    with a minus.
+    The ends are an array `(values, 2)`: of stored numbers the largest, and the least with a minus.
     """
 
     def run(arguments: Sequence[Array]) -> tuple[jax.Array, Arrays]:
@@ -49,9 +48,12 @@ def extremes(
 def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitudes:
     """What `extremes` has found, as true magnitudes; None of what is zero, or not asked."""
     out: list[Magnitude | None] = []
-    for value, (high, less) in zip(graph.values, np.asarray(found, float).tolist(), strict=True):
-        at, top = e.of(value), np.inf if np.isnan(high) else high
-        out.append(None if top == -np.inf else Magnitude(min(at - less, at + top), at + top, True))
+    ends = np.asarray(found, np.float64) * (1.0, -1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.nan_to_num(np.log2(ends), nan=np.inf, posinf=np.inf, neginf=-np.inf).tolist()
+    for value, (top, bottom), (high, _) in zip(graph.values, logs, ends.tolist(), strict=True):
+        at = e.of(value)
+        out.append(None if high <= 0 else Magnitude(min(bottom, top) + at, top + at, True))
     return out
 
 
@@ -59,7 +61,8 @@ class _Extremes:
     """Collects the ends of values."""
 
     def __init__(self, count: int, asked: Collection[int]) -> None:
-        self._found, self._asked = jnp.full((count, 2), -jnp.inf, jnp.float32), asked
+        self._wide = jax.dtypes.canonicalize_dtype(np.float64)
+        self._found, self._asked = jnp.full((count, 2), -jnp.inf, self._wide), asked
         self._ends: dict[int, jax.Array] = {}
 
     def fresh(self) -> _Extremes:
@@ -93,9 +96,12 @@ class _Extremes:
         if value.index not in self._asked or not value.size:
             return
         size = magnitude(jnp.asarray(x))
-        high = jnp.log2(jnp.max(size))
-        low = jnp.log2(jnp.min(size, initial=jnp.inf, where=size > 0))
-        self._ends[value.index] = jnp.stack([high, -low]).astype(jnp.float32)
+        zero, infinite = (np.array(end, size.dtype) for end in (0, np.inf))
+        counted = lax.select(size > zero, size, lax.full_like(size, np.inf))
+        axes = tuple(range(size.ndim))
+        high = lax.reduce(size, zero, lax.max, axes)
+        ends = high, -lax.reduce(counted, infinite, lax.min, axes)
+        self._ends[value.index] = jnp.stack(ends).astype(self._wide)
 
     def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
         """A value is read at another exponent."""
