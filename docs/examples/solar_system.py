@@ -162,8 +162,9 @@ def fit(
     for law, relativity in (("Newton", False), ("with Einstein", True)):
         residual = residual_by_mass(names, system, seen, relativity)
         loss = lambda mass, residual=residual: tnp.mean(residual(mass) ** 2)
-        slope = tj.jit(tj.grad(loss))
-        linear = tj.jit(lambda mass, f=residual: (f(mass), tj.jacfwd(f)(mass)))
+        # To look at so many steps takes 10 s for each derivative, and float64 holds their numbers.
+        slope = tj.jit(tj.grad(loss), scale=False)
+        linear = tj.jit(lambda mass, f=residual: (f(mass), tj.jacfwd(f)(mass)), scale=False)
         by_mass = linear(start)[1]
         # 0.8 of what reaches the minimum of a parabola: every step leaves a fifth of the error.
         rate = 0.8 / (2 * tnp.mean(by_mass**2))
