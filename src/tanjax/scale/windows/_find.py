@@ -26,7 +26,7 @@ from ._attempt import Attempt, Impossible, Inner
 
 # Bits that windows reach beyond what was seen. Wide windows save looks at later calls (promise 3
 # holds for any); fewer distances save time at the first call, 10 us per equation each.
-DISTANCES = (40.0, 16.0, 6.0, 2.0)
+DISTANCES = (40.0, 12.0, 3.0)
 ROUNDS = 8  # of an attempt, in which sources of harmful errors become flagged
 # The cost of a wide check relative to the numbers that it reads: a reduction takes as long as the
 # arithmetic on a thousand numbers.
@@ -64,7 +64,7 @@ def find(
     **Arguments:** `arguments`: the magnitudes of the arguments, None where they are not floating;
     `seen`: those of all values in the same look.
     **Returns:** None if there are no windows: then each call has to be looked at.
-    **Cost:** about 15 µs per equation and attempt, with at most eight attempts and their rounds.
+    **Cost:** about 15 µs per equation and attempt, with at most six attempts and their rounds.
     """
     if exponents.saturated:
         return None

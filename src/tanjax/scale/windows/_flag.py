@@ -79,8 +79,8 @@ def _is_outside(x: jax.Array, window: Window) -> jax.Array:
         return jnp.array(x.size > 0)
     size = sizes_of(x)
     low, high, infinite, _ = (np.array(end // 2, size.dtype) for end in ends_of(window, x.dtype))
-    bad = jnp.any((size > high) & ((size < infinite) | window.finite))
-    bad |= jnp.any((size < low) & (window.nonzero | (size > 0)))
+    over = (size > high) & ((size < infinite) | window.finite)
+    bad = jnp.any(over | ((size < low) & (window.nonzero | (size > 0))))
     if (peak := peak_of(window, x.dtype)) > 0:
         bad |= jnp.max(size) < np.array(peak // 2, size.dtype)
     return bad
