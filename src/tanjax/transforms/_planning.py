@@ -184,6 +184,8 @@ class PlannedFunction:
             if entry.watch is not None and entry.watch.takes(leaves):
                 out = self._inside(case, entry, leaves, args, kwargs, pairs)
                 if out is not _NOTHING:
+                    if entry is not state.entries[0]:  # the flag of one before may have been raised
+                        case.put(entry)
                     return out
         return self._look(case, leaves, args, kwargs, pairs)
 
