@@ -198,7 +198,7 @@ class PlannedFunction:
             self._warn_late(handed)
             return _NOTHING
         watch = handed.entry.watch  # type: ignore[union-attr]
-        if not watch.takes(leaves, [a for a, _ in handed.pairs]):  # type: ignore[union-attr]
+        if not watch.takes(leaves, {a for a, _ in handed.pairs}):  # type: ignore[union-attr]
             return _NOTHING
         try:
             return self._late.run(case, handed, args, kwargs, leaves)
