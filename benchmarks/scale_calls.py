@@ -97,7 +97,7 @@ def _of(f: Callable[..., Any], call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def grade_of(call: Callable[[], Any]) -> str:
-    """What is known of the last plan of a function that was called with new arrays."""
+    """The grade of the last plan of a function that was called with new arrays."""
     plans = getattr(getattr(call, "function", None), "plans", ())
     return plans[-1].grade if plans else ""
 

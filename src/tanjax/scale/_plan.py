@@ -1,16 +1,16 @@
 """Whether a program needs exponents, which, and for which inputs that holds.
 
 First law: nothing is done unless it is needed. The program is run on its numbers in a wide range,
-then once more with every value clamped to the range of its dtype; if the results are the same, the
-plan is the identity, and the program runs as it is. Only otherwise are exponents assigned, and the
-same comparison shows whether they hold.
+then once more with every value rounded and clamped as by its dtype; if the results are the same,
+the plan is the identity, and the program runs as it is. Only otherwise are exponents assigned, and
+the same comparison shows whether they hold.
 
-What is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm is checked
-on numbers where that can be afforded (`ALARM_BUDGET`).
+A program that is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm
+is checked on numbers where that can be afforded (`ALARM_BUDGET`).
 
 Sharp edges. A plan holds for the numbers that it was made for; for others there are windows
-(`scale/windows`), or it is compared with them (`seen_right`). An estimated plan can be wrong: who
-runs it asks its windows first (`is_estimate`).
+(`scale/windows`), or it is compared with them (`seen_right`). An estimated plan can be wrong: its
+caller asks its windows first (`is_estimate`).
 """
 
 from __future__ import annotations

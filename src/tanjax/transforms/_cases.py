@@ -1,4 +1,4 @@
-"""What is known of a compiled function: its cases, and the state of each.
+"""The cases of a compiled function, and the state of each.
 
 A case is the function traced for arguments of one kind (shapes, trees, static ones, settings of
 JAX). All that calls learn of it is one immutable `State`, swapped at once: a thread reads one
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     @property
     def grade(self) -> str:
-        """What is known of later calls: proved, flagged, or nothing: they are looked at."""
+        """The grade of later calls: proved, flagged, or none: they are looked at."""
         if self.is_unchecked:
             return "unchecked"
         if self.watch is None:
@@ -88,7 +88,7 @@ class Handed(NamedTuple):
 
 
 class State(NamedTuple):
-    """What calls have learnt of a case.
+    """The knowledge that calls have of a case.
 
     **Fields:** `entries`: the last one found first; `handed`: of the last call; `unread`: flags of
     loops that have ended; `is_rewritten`: XLA has made infinities or zeros that no number explains,

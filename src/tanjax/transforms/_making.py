@@ -5,8 +5,8 @@ is known and loses nothing of them is taken again, or else one is made; then win
 around these numbers (`scale/windows`). Two plans with the same exponents are one program, which is
 compiled once; the plan that does nothing is JAX's own program where that is proved.
 
-Sharp edge: nothing is said here. What may be wrong in the results of a plan is handed to the call
-that asked.
+Sharp edge: nothing is said here. Alarms about the results of a plan are handed to the call that
+asked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SLOW = (
 
 
 class Found(NamedTuple):
-    """What a look has found.
+    """The result of a look.
 
     **Fields:** `entry`: a plan that is right for these numbers, with its program; `is_new`: whether
     it was made now; `alarms`: what may be wrong in the results.
@@ -195,7 +195,7 @@ class Making:
             return entry
 
     def _note(self, entry: Entry) -> None:
-        """What is known of a plan now, for `.plans`."""
+        """Keep a plan with its newest grade, for `.plans`."""
         self.made[entry.number] = entry.plan._replace(grade=entry.grade)
         if len(self.made) > _CASES:
             self.made.popitem(last=False)

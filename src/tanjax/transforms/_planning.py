@@ -7,7 +7,7 @@
    windows are drawn around them (`_making.py`).
 
 Arguments that are results of the last call are looked at on the device, and nothing is waited for
-(`_late.py`). What is known of arguments of one kind is one value, swapped at once (`_cases.py`).
+(`_late.py`). The knowledge of arguments of one kind is one value, swapped at once (`_cases.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
 program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Calls with arrays on
@@ -193,8 +193,12 @@ class PlannedFunction:
         self, case: Case, handed: Handed, leaves: Leaves, args: Args, kwargs: Kwargs
     ) -> PyTree:
         """A call with results of the last one, as that was; `_NOTHING` if it must be looked at."""
+        from ._cases import Handed
+
         if self._late.is_due(handed):
-            self._end_loop(case, handed)
+            with case.lock:
+                if case.state.handed is handed:
+                    case.swap(handed=Handed())
             self._warn_late(handed)
             return _NOTHING
         watch = handed.entry.watch  # type: ignore[union-attr]
@@ -276,13 +280,6 @@ class PlannedFunction:
             case.swap(unread=tuple(later))
         if any([is_raised(x) for x in unread if all(x is not y for y in later)]):
             self._warn_late(handed)
-
-    def _end_loop(self, case: Case, handed: Any) -> None:
-        from ._cases import Handed
-
-        with case.lock:
-            if case.state.handed is handed:
-                case.swap(handed=Handed())
 
     def _warn_late(self, handed: Any) -> None:
         from ._late import LATE

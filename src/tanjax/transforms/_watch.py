@@ -1,6 +1,6 @@
 """Whether the arguments of a call lie in their windows.
 
-What was found in its window once is there for good, since arrays are immutable: data that stay
+An array that was in its window once is there for good, since arrays are immutable: data that stay
 while parameters change, batches that come in turn. Each place of a large argument remembers what
 was found there, weakly, so that only others are looked at.
 

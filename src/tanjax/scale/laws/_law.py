@@ -177,12 +177,12 @@ def work_of(node: Node, law: Law, xs: list[Any]) -> float:
 
 
 def law_of(node: Node | None) -> Law:
-    """What is known about the primitive of a node."""
+    """The law of the primitive of a node."""
     return UNKNOWN if node is None else LAWS.get(node.primitive, UNKNOWN)
 
 
 def vanish_of(node: Node) -> Vanish:
-    """What the primitive of a node does with numbers that are too small."""
+    """The treatment of numbers too small for their dtype by the primitive of a node."""
     return law_of(node).vanish
 
 

@@ -1,4 +1,4 @@
-"""What a primitive does with numbers too small for their dtype: errors, flags, divisions.
+"""Numbers too small for their dtype, by primitive: errors, flags, divisions.
 
 A number below the normal range is flushed to zero, or loses digits. It is then off by an absolute
 error of at most the smallest normal number, and each primitive passes that error on: a sum adds
@@ -34,7 +34,7 @@ from ..numbers._interval_record import log_add
 
 
 class Operand(NamedTuple):
-    """What is known of an operand, in log2.
+    """Bounds on an operand, in log2.
 
     **Fields:** `error`: of its entries, absolute; `low`, `high`: bounds on the entries that are not
     zero (`low` is -inf where zeros matter); `is_positive`: no entry is negative.
@@ -148,7 +148,7 @@ def _of_difference(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array
 
 
 def _of_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    """What a cancellation leaves is a multiple of the last digit of an operand."""
+    """The rest of a cancellation is a multiple of the last digit of an operand."""
     if not limits(out.dtype).step:  # those of half precision are exact
         for x in xs:
             yield (x != 0) & (magnitude(x) < _coarse(x))
@@ -307,7 +307,7 @@ def _least_product(node: Node, xs: Operands, high: float) -> float:
 
 
 def _least_digit(node: Node, xs: Operands, high: float) -> float:
-    """What a factorisation subtracts counts down to the last digit of an operand."""
+    """A number that a factorisation subtracts counts down to the last digit of an operand."""
     return min(x.low for x in xs) - limits(node.uses[0].value.aval.dtype).bits - 1
 
 

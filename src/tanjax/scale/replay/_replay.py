@@ -45,7 +45,7 @@ Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval, w
 
 
 class Watcher(Protocol):
-    """Who is told of every number of a graph, and raises a flag (`scale/windows`).
+    """A reader of every number of a graph, which raises a flag (`scale/windows`).
 
     A flag is a truth value, or numbers of which the largest count.
     """

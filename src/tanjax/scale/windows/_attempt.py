@@ -166,7 +166,7 @@ class Attempt(Bounds):
         return low + max(at) + margin, high + min(at) - margin
 
     def _exact(self, v: Value) -> Magnitude | None:
-        """What was seen of a value, if its numbers were."""
+        """The magnitude of a value that was seen, if its numbers were."""
         m = self.seen[v.index]
         return m if m is not None and m.exact and not m.is_zero else None
 

@@ -46,7 +46,7 @@ def extremes(
 
 
 def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitudes:
-    """What `extremes` has found, as true magnitudes; None of what is zero, or not asked."""
+    """True magnitudes of what `extremes` gave; None of a value that is zero, or not asked."""
     out: list[Magnitude | None] = []
     ends = np.asarray(found, np.float64) * (1.0, -1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
