@@ -121,6 +121,17 @@ def test_plans_are_known_after_the_state_was_given_away():
     assert len(step.plans) == 1
 
 
+def test_flags_are_said_when_the_function_goes():
+    def run():
+        step, s = tj.jit(lambda s, x: jnp.exp(-x) * 1e30 + s * 1e-30), f32(8756.0)
+        for i in range(7):
+            s = step(s, f32(95.0 if i == 6 else 60.0))
+
+    _, said = told(run)
+    assert len(said) == 1
+    assert "handed back" in said[0]
+
+
 @pytest.mark.processes
 def test_flags_that_nobody_has_read_are_said_at_the_end_of_the_process():
     code = """

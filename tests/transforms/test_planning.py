@@ -6,8 +6,10 @@ of a call is shown on a program that is the user's own (near 1) and on one that 
 
 import contextlib
 import functools
+import gc
 import threading
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -770,6 +772,30 @@ def test_cases_and_plans_are_bounded(monkeypatch):
     for n in [*range(1, 8), 1]:
         assert_same(f(array(LARGE, (n,))), array(LARGE, (n,)))
     assert len(plans(f)) == len(f._compiled._making.cases) == 4
+
+
+@pytest.mark.parametrize(
+    ("f", "x"),
+    [
+        (lambda x: x + 1, jnp.ones(3, jnp.float32)),
+        (lambda x: x * x * 1e-30, jnp.full(3, 1e25, jnp.float32)),
+        (lambda x: jnp.exp(-x) * 1e30 / (x - 3.0), jnp.full(3, 60.0, jnp.float32)),
+        (lambda d: d["a"] * d["b"], {k: jnp.ones(2, jnp.float32) * tj.unit("km") for k in "abcd"}),
+        (lambda d: d["a"]["b"] + 1, {"a": {k: jnp.ones(2, jnp.float32) for k in "bcde"}}),
+    ],
+    ids=["plain", "planned", "flagged", "quantities", "nested"],
+)
+def test_programs_go_with_their_function(f, x):
+    """Without a collection, as those of `jax.jit`: a process has room for so many programs."""
+    gc.disable()
+    try:
+        compiled = tj.jit(f)
+        compiled(x)
+        gone = weakref.ref(compiled), weakref.ref(compiled._compiled)
+        del compiled
+        assert [known() for known in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_donated_arguments_are_copied_at_the_first_call_alone(monkeypatch):

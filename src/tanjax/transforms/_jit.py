@@ -12,6 +12,7 @@ Sharp edges. Whether a result is in metres or kilometres depends on which came f
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -201,12 +202,11 @@ class Compiled:
         """A function of the values alone, in the order in which `_take_apart` finds them."""
         key = ("nested", tuple(layout), tuple(units))
         if key not in self._known:
-            pattern = _pattern(args, {})[0]
-            shape = emptied(args[0])
+            pattern, shape, me = _pattern(args, {})[0], emptied(args[0]), weakref.proxy(self)
 
             def on_values(*values: Primal) -> PyTree:
                 given = filled(shape, iter([labelled(*x) for x in zip(values, units, strict=True)]))
-                return pack(self._watched(pattern, self._fun, given))
+                return pack(me._watched(pattern, me._fun, given))
 
             on_values.__name__ = getattr(self._fun, "__name__", "fun")
             self._known[key] = self._planned(on_values, {}, flat=True)
@@ -219,17 +219,21 @@ class Compiled:
         return PlannedFunction(fun, options, flat=flat, written=self._fun, check=self._check)
 
     def _checking(self, fun: Function) -> Function:
-        """The function to be traced: it refuses units that can be converted to known ones."""
+        """The function to be traced: it refuses units that can be converted to known ones.
+
+        Programs know this object weakly: what is compiled goes with it, not at a later collection.
+        """
+        me = weakref.proxy(self)
 
         @functools.wraps(fun)
         def checked(*args: PyTree, **kwargs: PyTree) -> PyTree:
             key, _, _, units = _pattern(args, kwargs)
-            if any(units) and units not in self._anchors.setdefault(key, [units]):
-                if key not in self._fixed:
+            if any(units) and units not in me._anchors.setdefault(key, [units]):
+                if key not in me._fixed:
                     raise _OtherUnits
-                self._anchors[key].append(units)
-            out = self._watched(key, fun, *args, **kwargs)
-            return pack(out) if self._packs else out
+                me._anchors[key].append(units)
+            out = me._watched(key, fun, *args, **kwargs)
+            return pack(out) if me._packs else out
 
         return checked
 
@@ -254,7 +258,7 @@ class Compiled:
         key = (box, tuple(names) if box is dict else names, tuple(units))
         if key not in self._known:
             order = sorted(names) if box is dict else ()  # in which JAX gives dicts back
-            pattern = _pattern(args, {})[0]
+            pattern, me = _pattern(args, {})[0], weakref.proxy(self)
 
             def on_values(*values: Primal) -> PyTree:
                 quantities = map(unitful, values, units)
@@ -265,7 +269,7 @@ class Compiled:
                 else:
                     by_name = dict(zip(names, quantities, strict=True))
                     given = ({name: by_name[name] for name in order},)
-                return pack(self._watched(pattern, self._fun, *given))
+                return pack(me._watched(pattern, me._fun, *given))
 
             on_values.__name__ = getattr(self._fun, "__name__", "fun")
             self._known[key] = self._planned(on_values, {}, flat=True)

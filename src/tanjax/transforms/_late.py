@@ -79,8 +79,8 @@ def no_flag() -> jax.Array:
 class Late:
     """The calls of a planned function whose arguments are results of the last call."""
 
-    def __init__(self, planned: PlannedFunction, looks: bool) -> None:
-        self._planned, self._looks = planned, looks
+    def __init__(self, looks: bool) -> None:
+        self._looks = looks
 
     def is_due(self, handed: Handed) -> bool:
         """Whether a flag of the calls before is raised, of those that are read now."""
@@ -110,7 +110,6 @@ class Late:
             if case.state.handed is not handed:  # another thread came between
                 self.end(case)
             case.swap(handed=new)
-        _RUNNING.add(self._planned)
         return out
 
     def end(self, case: Case) -> None:
@@ -142,10 +141,10 @@ def _outside(windows: tuple[tuple[int, Window], ...], leaves: Leaves) -> jax.Arr
     return outside(dict(windows), dict(zip((i for i, _ in windows), leaves, strict=True)))
 
 
-_RUNNING: weakref.WeakSet[PlannedFunction] = weakref.WeakSet()
+RUNNING: weakref.WeakSet[PlannedFunction] = weakref.WeakSet()
 
 
 @atexit.register
 def _say_at_the_end() -> None:
-    for planned in list(_RUNNING):
+    for planned in list(RUNNING):
         planned.read_flags()

@@ -253,12 +253,13 @@ class Making:
 
         def make() -> Function:
             run, finish = extremes(plan.graph, plan.exponents, asked), self._finish(plan, case)
+            given = self.given
 
             def ends(*args: PyTree, **kwargs: PyTree) -> tuple[jax.Array, PyTree]:
-                found, results = run(jax.tree.leaves(self.given.dynamic(args, kwargs)))
+                found, results = run(jax.tree.leaves(given.dynamic(args, kwargs)))
                 return found, finish(results)
 
-            options = self.given.shifted(0, donates=False)
+            options = given.shifted(0, donates=False)
             unfused = _compat.UNFUSED | (options.get("compiler_options") or {})
             return jax.jit(ends, **options | {"compiler_options": unfused})
 
@@ -308,10 +309,11 @@ class Making:
 
         def make() -> Function:
             run, finish = replay(plan.graph, plan.exponents), self._finish(plan, case)
+            given = self.given
 
             @functools.wraps(self._fun)
             def replayed(*args: PyTree, **kwargs: PyTree) -> PyTree:
-                return finish(run(jax.tree.leaves(self.given.dynamic(args, kwargs))))
+                return finish(run(jax.tree.leaves(given.dynamic(args, kwargs))))
 
             return jax.jit(replayed, **self._options)
 
@@ -331,16 +333,16 @@ class Making:
 
         def make() -> Function:
             run, finish = flagged(plan.graph, plan.exponents, windows), self._finish(plan, case)
+            given = self.given
 
             def with_flag(
                 limits: jax.Array, before: jax.Array, *args: PyTree, **kwargs: PyTree
             ) -> tuple[jax.Array, PyTree]:
-                leaves = jax.tree.leaves(self.given.dynamic(args, kwargs))
-                flag, results = run(limits, leaves)
+                flag, results = run(limits, jax.tree.leaves(given.dynamic(args, kwargs)))
                 return before | flag, finish(results)
 
             with_flag.__name__ = str(self.name)
-            return jax.jit(with_flag, **self.given.shifted(2, donates=donates))
+            return jax.jit(with_flag, **given.shifted(2, donates=donates))
 
         key = donates, plan.exponents, plan.method, tuple(inner), windows.told, windows.hidden
         return case.program(key, make)

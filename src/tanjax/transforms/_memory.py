@@ -113,8 +113,7 @@ def on_held(fun: Function) -> Function:
 class OnMemory:
     """The calls of a planned function in which arguments are Refs."""
 
-    def __init__(self, planned: PlannedFunction) -> None:
-        self._planned = planned
+    def __init__(self) -> None:
         self._pure: PlannedFunction | None = None
 
     @property
@@ -122,9 +121,9 @@ class OnMemory:
         """The plans made so far."""
         return [] if self._pure is None else self._pure.plans
 
-    def __call__(self, args: PyTree, kwargs: PyTree) -> PyTree:
+    def __call__(self, planned: PlannedFunction, args: PyTree, kwargs: PyTree) -> PyTree:
         """A call: of JAX's own program as long as that is right for what the Refs hold."""
-        planned, pure = self._planned, self._pure
+        pure = self._pure
         if not all(name in _KEPT for name in planned._options):
             planned._warn(WITH_OPTIONS.format(", ".join(planned._options)))
             return planned.jitted(*args, **kwargs)

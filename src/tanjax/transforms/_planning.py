@@ -89,7 +89,7 @@ class PlannedFunction:
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
-        self._on_memory = OnMemory(self)
+        self._on_memory = OnMemory()
         self.last = Last()
 
     @property
@@ -99,11 +99,16 @@ class PlannedFunction:
         made = list(self._making.made.values())
         return made + [p for f in (self._of_hosts, self._on_memory) if f for p in f.plans]
 
+    def __del__(self) -> None:
+        """Say what is known of a loop whose function goes before anything else asks."""
+        if "_late" in vars(self):
+            self.read_flags()
+
     @functools.cached_property
     def _late(self) -> Late:
         from ._late import Late
 
-        return Late(self, self._check != "off")
+        return Late(self._check != "off")
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -139,7 +144,7 @@ class PlannedFunction:
         if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
             leaves, treedef = jax.tree.flatten((args, kwargs))
         if are_memory(leaves):
-            return self._on_memory(args, kwargs)
+            return self._on_memory(self, args, kwargs)
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
                 return self._over_hosts()(*args, **kwargs)
@@ -194,6 +199,7 @@ class PlannedFunction:
     ) -> PyTree:
         """A call with results of the last one, as that was; `_NOTHING` if it must be looked at."""
         from ._cases import Handed
+        from ._late import RUNNING
 
         if self._late.is_due(handed):
             with case.lock:
@@ -205,9 +211,11 @@ class PlannedFunction:
         if not watch.takes(leaves, {a for a, _ in handed.pairs}):  # type: ignore[union-attr]
             return _NOTHING
         try:
-            return self._late.run(case, handed, args, kwargs, leaves)
+            out = self._late.run(case, handed, args, kwargs, leaves)
         except FloatingPointError:
             return _NOTHING
+        RUNNING.add(self)
+        return out
 
     def _inside(
         self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, pairs: Pairs
@@ -476,7 +484,7 @@ class PlannedFunction:
         """Forget all programs and plans."""
         self._making.clear()
         self.last, self._recent, self._of_hosts = Last(), None, None
-        self._on_memory = OnMemory(self)
+        self._on_memory = OnMemory()
 
     def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""

@@ -17,7 +17,8 @@ readers would not need that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -59,11 +60,9 @@ class Watcher(Protocol):
     def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
         """An equation was run."""
 
-    def asks(self, node: Node) -> bool:
-        """Whether anything is asked of the results of a node."""
-
-    def enters(self, node: Node) -> bool:
-        """Whether anything is asked inside of the nested graphs of a node."""
+    @property
+    def asked(self) -> Collection[int]:
+        """The indices of the values that are watched."""
 
     def fresh(self) -> Watcher:
         """A watcher of a nested graph."""
@@ -204,7 +203,7 @@ def _run(
     untouched = [is_untouched(node, e) for node in graph.nodes]
     plain = plain_parts(graph, untouched)
     bound = [
-        as_it_was and (is_plain or not joins_constant(node)) and not (watch and watch.enters(node))
+        as_it_was and (is_plain or not joins_constant(node)) and not _enters(watch, node)
         for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True)
     ]
     env.hide(
@@ -229,8 +228,7 @@ def _run(
 
 def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) -> Arrays:
     if run_nested := NESTED.get(node.kind):
-        is_watched = watch is not None and watch.enters(node)
-        flags: Flags = (watch.fresh().raised(),) if is_watched else ()  # type: ignore[union-attr]
+        flags: Flags = (watch.fresh().raised(),) if _enters(watch, node) else ()  # type: ignore[union-attr]
         flags, results = run_nested(node, operands, _Inside(e, watch, flags))
         for flag in flags:
             watch.note(flag)  # type: ignore[union-attr]
@@ -349,8 +347,18 @@ def _while(node: Node, operands: Arrays, inside: _Inside) -> Nested:
     return tested(out), inside.cut(out)[1]
 
 
+def _enters(watch: Watcher | None, node: Node) -> bool:
+    return any(_is_watched(graph, watch) for graph in node.graphs)
+
+
 def _is_watched(graph: ScaleGraph, watch: Watcher | None) -> bool:
-    return watch is not None and any(map(watch.asks, graph.walk()))
+    """Whether a value of a graph is watched, or one of the graphs inside of it."""
+    if watch is None:
+        return False
+    values = itertools.chain(graph.inputs, *(n.outputs for n in graph.nodes))
+    return any(v.index in watch.asked for v in values) or any(
+        _enters(watch, node) for node in graph.nodes
+    )
 
 
 def _select_rows(rows: Array, new: Array, old: Array) -> Array:

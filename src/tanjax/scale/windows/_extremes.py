@@ -62,12 +62,12 @@ class _Extremes:
 
     def __init__(self, count: int, asked: Collection[int]) -> None:
         self._wide = jax.dtypes.canonicalize_dtype(np.float64)
-        self._found, self._asked = jnp.full((count, 2), -jnp.inf, self._wide), asked
+        self._found, self.asked = jnp.full((count, 2), -jnp.inf, self._wide), asked
         self._ends: dict[int, jax.Array] = {}
 
     def fresh(self) -> _Extremes:
         """A watch of a nested graph."""
-        return _Extremes(len(self._found), self._asked)
+        return _Extremes(len(self._found), self.asked)
 
     def note(self, found: jax.Array) -> None:
         """Join the ends of a nested graph."""
@@ -80,20 +80,9 @@ class _Extremes:
         places = np.array(list(self._ends))
         return self._found.at[places].max(jnp.stack(list(self._ends.values())))
 
-    def asks(self, node: Node) -> bool:
-        """Whether a result of a node is asked for."""
-        return any(v.index in self._asked for v in node.outputs)
-
-    def enters(self, node: Node) -> bool:
-        """Whether a value inside of a node is asked for."""
-        return any(
-            any(v.index in self._asked for v in g.inputs) or any(map(self.asks, g.walk()))
-            for g in node.graphs
-        )
-
     def entered(self, value: Value, x: Array) -> None:
         """An argument."""
-        if value.index not in self._asked or not value.size:
+        if value.index not in self.asked or not value.size:
             return
         size = magnitude(jnp.asarray(x))
         zero, infinite = (np.array(end, size.dtype) for end in (0, np.inf))

@@ -95,6 +95,7 @@ class _Watch:
 
     def __init__(self, windows: Windows, places: Mapping[int, int], limits: Limits) -> None:
         self._windows, self._places, self._limits = windows, places, limits
+        self.asked = windows.told | windows.inner.keys()
         self._bad: dict[tuple[int, ...], jax.Array] = {}
 
     def fresh(self) -> _Watch:
@@ -109,18 +110,6 @@ class _Watch:
     def raised(self) -> jax.Array:
         """The flag."""
         return functools.reduce(lax.bitwise_or, map(jnp.any, self._bad.values()), jnp.array(False))
-
-    def asks(self, node: Node) -> bool:
-        """Whether a result of a node has a window, or is told."""
-        known = self._windows
-        return any(v.index in known.inner or v.index in known.told for v in node.outputs)
-
-    def enters(self, node: Node) -> bool:
-        """Whether something inside of the nested graphs of a node is asked."""
-        return any(
-            any(v.index in self._windows.inner for v in g.inputs) or any(map(self.asks, g.walk()))
-            for g in node.graphs
-        )
 
     def entered(self, value: Value, x: Array) -> None:
         """An argument of a nested graph."""
