@@ -61,25 +61,11 @@ def test_a_state_that_explodes_is_said_within_nine_calls(check):
     assert check == "now" or said
 
 
-def test_a_number_on_the_way_is_said_within_nine_calls():
-    """The state keeps its size: only the flag inside can tell."""
-    turn = lambda s, x: s + 0 * (jnp.exp(-x * jnp.abs(s)) * 1e35)
-    step, s, first = tj.jit(turn), f32(1.0), None
-    for i in range(60):
-        s, said = told(step, s, f32(80.0 if i < 20 else 100.0))
-        if said:
-            first = i
-            break
-    assert first is None or first - 20 <= 9
-
-
 def test_flags_that_no_call_has_read_are_said_where_plans_are_asked_for():
-    step, s = tj.jit(lambda s, x: s * s / s * x), f32(1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tj.ScaleWarning)
-        for x in (2.0,) * 4 + (1e9,) * 4:
-            s = step(s, f32(x))
-    assert not np.isfinite(s).all()
+    step, s = tj.jit(lambda s, x: jnp.exp(-x) * 1e30 + s * 1e-30), f32(8756.0)
+    for x in (60.0,) * 6 + (95.0,):
+        s = step(s, f32(x))
+    assert not np.allclose(s, 5.5210821e-12, rtol=1e-5, atol=0)
     with pytest.warns(tj.ScaleWarning, match="handed back"):
         step.plans  # noqa: B018
 

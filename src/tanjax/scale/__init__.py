@@ -31,5 +31,4 @@ from .windows import (
     flagged as flagged,
     limits_of as limits_of,
     magnitudes_in as magnitudes_in,
-    outside as outside,
 )

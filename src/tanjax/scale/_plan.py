@@ -39,7 +39,7 @@ from .numbers._hosts import Argument, known_numbers
 from .numbers._measure import count_numbers, measure
 from .show._progress import progress
 
-BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
+BUDGET = 2e7  # elements · operations that are run on numbers without second thoughts: 20 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
 
 log = logging.getLogger("tanjax.scale")

@@ -63,14 +63,16 @@ class Entry(NamedTuple):
 # Places of arguments that are results of the last call, and of these results.
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
+Look: TypeAlias = Callable[[], bool]  # begun; it says whether all is in its windows
+
 
 class Handed(NamedTuple):
     """The results of a last call, which a loop may hand back (`_late.py`).
 
     **Fields:** `results`: references to them; `entry`: whose program gave them; `pairs`: places of
     arguments, and of the results that they were; `calls`: with such arguments, one after the other;
-    `flag`: of all these calls; `waited`: the flag that is waited for next; `looked`: whether the
-    state has left its window.
+    `flag`: of all these calls; `waited`: the flag that is waited for next; `look`: a look at a
+    state that nobody has asked for yet, true if it was in its windows.
     """
 
     results: tuple[weakref.ref[Leaf], ...] = ()
@@ -79,12 +81,12 @@ class Handed(NamedTuple):
     calls: int = 0
     flag: jax.Array | None = None
     waited: jax.Array | None = None
-    looked: jax.Array | None = None
+    look: Look | None = None
 
     @property
     def flags(self) -> tuple[jax.Array, ...]:
         """Those that nobody has read."""
-        return tuple(x for x in (self.flag, self.waited, self.looked) if x is not None)
+        return tuple(x for x in (self.flag, self.waited) if x is not None)
 
 
 class State(NamedTuple):
@@ -97,7 +99,7 @@ class State(NamedTuple):
 
     entries: tuple[Entry, ...] = ()
     handed: Handed = Handed()
-    unread: tuple[jax.Array, ...] = ()
+    unread: tuple[jax.Array | bool, ...] = ()
     is_rewritten: bool = False
     looks: int = 0
 

@@ -1,14 +1,16 @@
 """Loops that hand back their state: results of a call that are arguments of the next one.
 
 To look at a state is to wait for it, and the device would stand still meanwhile. So nothing is
-waited for: on every eighth call a small program looks at the state, beside the function's own, and
-the next call reads what it has found; a flag of values inside is handed from call to call, and
-every fourth call reads the one of four calls before.
+waited for: the state of every eighth call is looked at two calls later, when it has long been
+there (one that is donated, or large, at once; one on another device, there, beside the function's
+program); a flag of values inside is handed from call to call, and every fourth call reads the one
+of four calls before.
 
-    state = step(state, batch)  # the batch is looked at now, the state on the device
+    state = step(state, batch)  # the batch is looked at now, the state later
 
 A state that has left its windows is therefore wrong for at most 9 calls, until the warning; it
-comes with one of the next calls, with `.plans`, or at the end of the process.
+comes with one of the next calls, with `.plans`, when the function goes, or at the end of the
+process.
 
 Sharp edge: results are recognised by weak references: the `id` of one that is gone may be that of
 another array.
@@ -26,18 +28,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax.scale import outside
-from tanjax.scale.numbers import Window
-
 from ._arguments import Args, Kwargs, Leaves
-from ._cases import Case, Entry, Handed, Pairs
+from ._cases import Case, Entry, Handed, Look, Pairs
 
 if TYPE_CHECKING:
     from ._planning import PlannedFunction
 
-# Promise: a state is wrong for at most 9 calls. Calls of which one looks at it, and calls after
-# which a flag is waited for (3 calls of a loop overlap on a CPU).
-_LOOKS, _WAITS = 8, 4
+# Promise: a state is wrong for at most 9 calls. Calls of which one is looked at, calls after which
+# that is asked, and calls after which a flag is waited for (3 calls of a loop overlap on a CPU).
+_LOOKS, _ASKED, _WAITS = 8, 2, 4
+_HELD = 1 << 24  # bytes of a state that is kept until it is looked at: bounds memory
 
 LATE = (
     "results that were handed back to it, or numbers on the way, have left the magnitudes for "
@@ -65,7 +65,7 @@ def pairs_in(handed: Handed, leaves: Leaves) -> Pairs:
     return tuple([(a, places[id(x)]) for a, x in enumerate(leaves) if id(x) in places])
 
 
-def is_raised(flag: jax.Array | None) -> bool:
+def is_raised(flag: jax.Array | bool | None) -> bool:
     """Read a flag, which waits for it. `item` of NumPy takes 4 us, `bool` of an array 17 us."""
     return flag is not None and bool(np.asarray(flag).item())
 
@@ -77,14 +77,20 @@ def no_flag() -> jax.Array:
 
 
 class Late:
-    """The calls of a planned function whose arguments are results of the last call."""
+    """The calls of a planned function whose arguments are results of the last call.
 
-    def __init__(self, looks: bool) -> None:
-        self._looks = looks
+    **Arguments:** `looks`: whether anything is looked at; `donates`: whether arguments are donated.
+    """
+
+    def __init__(self, looks: bool, donates: bool) -> None:
+        self._looks, self._donates = looks, donates
 
     def is_due(self, handed: Handed) -> bool:
-        """Whether a flag of the calls before is raised, of those that are read now."""
-        if is_raised(handed.looked):
+        """Whether a look at a state, or a flag, of the calls before says that something is wrong.
+
+        Asked before each call; most of them read nothing.
+        """
+        if handed.calls % _LOOKS == _ASKED and handed.look and not handed.look():
             return True
         return handed.calls % _WAITS == _WAITS - 1 and is_raised(handed.waited)
 
@@ -93,10 +99,13 @@ class Late:
 
         **Arguments:** `handed`: of the last call, with the `pairs` of this one.
         """
-        looked, before, entry = None, handed.flag, handed.entry
+        before, entry = handed.flag, handed.entry
         assert entry is not None
+        look = handed.look if handed.calls % _LOOKS < _ASKED else None
         if handed.calls % _LOOKS == 0:  # first: a donated state is gone afterwards
-            looked = self._look(entry, {a: leaves[a] for a, _ in handed.pairs})
+            state = {a: leaves[a] for a, _ in handed.pairs}
+            is_kept = not self._donates and sum(x.nbytes for x in state.values()) <= _HELD
+            look = self._begin(entry, state, are_there=is_kept)
         if entry.flagged is None:
             out = entry.program(*args, **kwargs)
         else:
@@ -105,7 +114,7 @@ class Late:
             before = flag if self._looks else None
         is_read = handed.calls % _WAITS == _WAITS - 1
         waited = before if is_read else handed.waited
-        new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, looked)
+        new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, look)
         with case.lock:
             if case.state.handed is not handed:  # another thread came between
                 self.end(case)
@@ -113,32 +122,25 @@ class Late:
         return out
 
     def end(self, case: Case) -> None:
-        """Forget the last call; its flags, and a last look at its state, are to be read."""
+        """Forget the last call; its flags are to be read, and its states are looked at."""
         with case.lock:
             handed, unread = case.state.handed, case.state.unread
-            last = self._last_look(handed)
-            flags = handed.flags if last is None else (*handed.flags, last)
-            case.swap(handed=Handed(), unread=(*unread, *flags))
+            case.swap(handed=Handed(), unread=(*unread, *handed.flags))
+            looks = (handed.look, self._last_look(handed))
+            if not all([look() for look in looks if look]):
+                case.swap(unread=(*case.state.unread, True))
 
-    def _last_look(self, handed: Handed) -> jax.Array | None:
-        """Whether the results of a loop, as far as they are there, have left their windows."""
+    def _last_look(self, handed: Handed) -> Look | None:
+        """A look at the results of a loop, as far as they are there."""
         if not handed.calls or handed.entry is None:
             return None
         found = [(a, handed.results[r]()) for a, r in handed.pairs]
-        there = {a: x for a, x in found if isinstance(x, jax.Array) and not x.is_deleted()}
-        return self._look(handed.entry, there)
+        there = {a: x for a, x in found if isinstance(x, jax.Array)}
+        return self._begin(handed.entry, there, are_there=True)
 
-    def _look(self, entry: Entry, state: dict[int, jax.Array]) -> jax.Array | None:
-        """Whether a state, by the places of arguments, has left its windows."""
-        known = entry.watch.windows if self._looks and entry.watch else {}
-        windows = tuple((i, known[i]) for i in state if i in known)
-        return _outside(windows, [state[i] for i, _ in windows]) if windows else None
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _outside(windows: tuple[tuple[int, Window], ...], leaves: Leaves) -> jax.Array:
-    """Whether a state has left its windows."""
-    return outside(dict(windows), dict(zip((i for i, _ in windows), leaves, strict=True)))
+    def _begin(self, entry: Entry, state: dict[int, jax.Array], *, are_there: bool) -> Look | None:
+        """Begin to look at a state, by the places of arguments."""
+        return entry.watch.begin(state, are_there) if self._looks and entry.watch else None
 
 
 RUNNING: weakref.WeakSet[PlannedFunction] = weakref.WeakSet()

@@ -6,7 +6,7 @@
 3. Otherwise a look: the program is run on the numbers by NumPy, a plan is found or made, and
    windows are drawn around them (`_making.py`).
 
-Arguments that are results of the last call are looked at on the device, and nothing is waited for
+Arguments that are results of the last call are looked at later, and nothing is waited for
 (`_late.py`). The knowledge of arguments of one kind is one value, swapped at once (`_cases.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
@@ -18,6 +18,7 @@ whatever each of them has computed alone in between.
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 import weakref
 from operator import is_
@@ -101,14 +102,14 @@ class PlannedFunction:
 
     def __del__(self) -> None:
         """Say what is known of a loop whose function goes before anything else asks."""
-        if "_late" in vars(self):
+        if "_late" in vars(self) and not sys.is_finalizing():
             self.read_flags()
 
     @functools.cached_property
     def _late(self) -> Late:
         from ._late import Late
 
-        return Late(self._check != "off")
+        return Late(self._check != "off", self._given.donates)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -284,7 +285,8 @@ class PlannedFunction:
             if not ready:
                 self._late.end(case)  # the next call is waited for
             unread = case.state.unread
-            later = [x for x in unread if ready and not x.is_ready()]  # type: ignore[attr-defined]
+            is_later = lambda x: ready and isinstance(x, jax.Array) and not x.is_ready()  # type: ignore[attr-defined]
+            later = [x for x in unread if is_later(x)]
             case.swap(unread=tuple(later))
         if any([is_raised(x) for x in unread if all(x is not y for y in later)]):
             self._warn_late(handed)

@@ -14,23 +14,22 @@ Sharp edge: an array of NumPy may have changed since, so it is looked at on ever
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from tanjax.scale import Magnitude
-from tanjax.scale.numbers import InRow, Together, Window, inside, measure
+from tanjax.scale.numbers import InRow, Window, begin, inside, is_on_host, measure
 
 from ._arguments import ARRAYS, Leaf, Leaves
 
 _LARGE = 1 << 12  # numbers of an array from which on a look takes longer than to remember it
 _REMEMBERED = 64  # arrays of a place; bounds memory
-_TOGETHER = 16  # arrays from which on one compiled look is faster than NumPy (promise: 3 us each)
 
-# A look at several arrays at once; False where each is looked at by itself.
-_Row: TypeAlias = InRow | Together | bool
+# Whether arguments at some places, given in that order, are in their windows.
+_Row: TypeAlias = Callable[[Sequence[Leaf]], bool]
 
 
 class Watch:
@@ -60,37 +59,51 @@ class Watch:
         ]
         if not asked:
             return True
-        key = tuple(asked)
-        arrays, row = [leaves[i] for i in key], self._rows.get(key)
-        if row is None:
-            row = self._rows[key] = self._row(key, arrays)
-        if isinstance(row, bool):
-            found = all([inside(x, self.windows[i]) for i, x in zip(key, arrays, strict=True)])
-        else:
-            found = row.inside(arrays)
+        arrays = [leaves[i] for i in asked]
+        found = self._look(tuple(asked), arrays)
         if found:
-            self._remember(key, arrays)
+            self._remember(asked, arrays)
         return found
 
-    def _row(self, key: tuple[int, ...], arrays: Leaves) -> _Row:
-        windows = [self.windows[i] for i in key]
-        if InRow.can(arrays):
-            return InRow(windows, arrays)
-        if all(map(Together.can, arrays)) and Together.is_worth(arrays, _TOGETHER):
-            return Together(windows)
-        return False
+    def begin(self, leaves: Mapping[int, jax.Array], are_there: bool) -> Callable[[], bool]:
+        """Begin to look at some arguments; the function it gives says what was found.
+
+        **Arguments:** `leaves`: by their places; `are_there`: whether they will not be donated.
+        Then NumPy looks at them when it is asked, and nothing is waited for before.
+        """
+        asked = lambda: [i for i in leaves if i in self.windows and not leaves[i].is_deleted()]
+        arrays = [leaves[i] for i in asked()]
+        if not (are_there and all(map(is_on_host, arrays))):
+            return begin(arrays, [self.windows[i] for i in asked()])
+        # What was deleted meanwhile is not looked at.
+        return lambda: not asked() or self._look(tuple(asked()), [leaves[i] for i in asked()])
+
+    def _look(self, places: tuple[int, ...], arrays: Sequence[Leaf]) -> bool:
+        row = self._rows.get(places)
+        if row is None:
+            row = self._rows[places] = _row([self.windows[i] for i in places], arrays)
+        return row(arrays)
 
     def _is_known(self, place: int, x: Leaf) -> bool:
         found = self._known[place].get(id(x))
         return found is not None and found() is x
 
-    def _remember(self, key: tuple[int, ...], arrays: Leaves) -> None:
+    def _remember(self, key: Sequence[int], arrays: Leaves) -> None:
         for place, x in zip(key, arrays, strict=True):
             known = self._known.get(place)
             if known is not None and type(x) in ARRAYS:
                 if len(known) >= _REMEMBERED:
                     known.clear()
                 known[id(x)] = weakref.ref(x)
+
+
+def _row(windows: Sequence[Window], arrays: Sequence[Leaf]) -> _Row:
+    if InRow.can(arrays):
+        return InRow(windows, arrays).inside
+    are_here = all(isinstance(x, jax.Array) and x.is_fully_addressable for x in arrays)
+    if are_here and not all(map(is_on_host, arrays)):
+        return lambda arrays: begin(arrays, windows)()
+    return lambda arrays: all([inside(x, w) for x, w in zip(arrays, windows, strict=True)])
 
 
 def is_floating(x: Leaf) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tanjax._dtype_range import normal_range
 from tanjax.scale.graph._graph import ZERO, Magnitude
-from tanjax.scale.numbers import ANYWHERE, Spread, Together, Window, _extremes, inside, measure
+from tanjax.scale.numbers import ANYWHERE, Spread, Window, _extremes, begin, inside, measure
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -187,14 +187,21 @@ def test_the_ends_of_large_arrays_of_any_signs_are_seen(dtype, signs):
         assert not inside(numbers(dtype, *y), Window(-2.0, 2.0))
 
 
-def test_a_compiled_look_at_many_arrays_agrees_with_a_look_at_each(monkeypatch):
+@pytest.mark.parametrize("places", [(4, 4, 4), (1, 4, 2)], ids=["one program", "several"])
+def test_a_look_at_many_arrays_agrees_with_a_look_at_each(places):
     """Either end, zeros, infinities and a least largest number: each refuses alone."""
-    monkeypatch.setattr(Together, "EAGER", 0)
     arrays = [jnp.full(3, -1.0), jnp.asarray([0.25, 0.0, 4.0]), jnp.asarray([1.0, jnp.inf, 2.0])]
     ends = [Window(low, high) for low in (-3.0, -1.0, 1.0) for high in (-0.5, 1.0, 3.0)]
     asking = [ANYWHERE._replace(peak=x) for x in (-1.0, 0.5, 1.5, 2.5)]
     asking += [ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)]
+    there = [copied(x, count) for x, count in zip(arrays, places, strict=True)]
     for place, x in enumerate(arrays):
         for window in ends + asking:
             windows = [window if i == place else ANYWHERE for i in range(3)]
-            assert Together(windows).inside(arrays) == inside(x, window), (place, window)
+            assert begin(there, windows)() == inside(x, window), (place, window)
+
+
+def copied(x, count):
+    """An array of which so many devices have a copy."""
+    mesh = jax.make_mesh((count,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.device_put(x, jax.NamedSharding(mesh, jax.sharding.PartitionSpec()))

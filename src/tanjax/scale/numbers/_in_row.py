@@ -7,8 +7,7 @@ numbers take 29 us instead of 100, and nobody waits for a program that would loo
     row = InRow([Window(-3.0, 3.0)] * 2, arrays)
     row.inside([jnp.ones(5), jnp.full(3, 100.0)])  # False
 
-Sharp edge: the copy is a pass over all numbers, so large arrays are left to their device, and many
-numbers that are looked at often to a program (`_together.py`).
+Sharp edge: the copy is a pass over all numbers, so large arrays are looked at one by one.
 """
 
 from __future__ import annotations
@@ -30,18 +29,13 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class InRow:
-    """`inside` for JAX's arrays of known shapes, real and on the host, `MOST` numbers together.
+    """`inside` for JAX's arrays of known shapes, real and on the host, `MOST` numbers together."""
 
-    `is_short`: at most `SHORT` numbers, so that nothing else is faster, however often it is done.
-    """
-
-    __slots__ = ("_rows", "_windows", "is_short")
+    __slots__ = ("_rows", "_windows")
     MOST = 1 << 17
-    SHORT = 1 << 16
 
     def __init__(self, windows: Sequence[Window], arrays: Sequence[jax.Array]) -> None:
         self._windows = tuple(windows)
-        self.is_short = sum(x.size for x in arrays) <= self.SHORT
         places: dict[str, list[int]] = {}
         for i, x in enumerate(arrays):
             if x.size:

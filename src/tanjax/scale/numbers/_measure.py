@@ -13,6 +13,7 @@ holds only a part are looked at as a whole, by all processes (`_hosts.py`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -23,7 +24,15 @@ from jax.typing import ArrayLike
 from tanjax._typing import AnyArray
 
 from ..graph._graph import ZERO, Magnitude
-from ._extremes import Seen, Window, inside_on_host, is_on_host, measure_on_host, seen_on_device
+from ._extremes import (
+    Seen,
+    Window,
+    inside_on_host,
+    is_on_host,
+    look_on_device,
+    measure_on_host,
+    seen_on_device,
+)
 from ._hosts import Spread, is_spread, looked_at
 
 
@@ -48,6 +57,24 @@ def inside(x: ArrayLike | Spread, window: Window) -> bool:
     """
     seen = _seen(x)
     return seen.inside(window) if seen else inside_on_host(np.asarray(x), window)
+
+
+def begin(arrays: Sequence[jax.Array], windows: Sequence[Window]) -> Callable[[], bool]:
+    """Begin to look at arrays, in one program for each device; those on the host are looked at now.
+
+    **Returns:** a function that waits for the answer, whether all of them lie in their windows.
+    """
+    pairs = list(zip(arrays, windows, strict=True))
+    if not all([inside(x, w) for x, w in pairs if is_on_host(x)]):
+        return lambda: False
+    groups: dict[frozenset[jax.Device], list[tuple[jax.Array, Window]]] = {}
+    for x, w in pairs:
+        if not is_on_host(x):
+            groups.setdefault(frozenset(x.devices()), []).append((x, w))
+    begun = [(look_on_device(*(x for x, _ in g)), [w for _, w in g]) for g in groups.values()]
+    return lambda: all(
+        [x.inside(w) for seen, asked in begun for x, w in zip(seen(), asked, strict=True)]
+    )
 
 
 def is_finite(x: jax.Array) -> bool:

@@ -9,4 +9,4 @@ returns a flag (`flagged`).
 
 from ._extremes import extremes as extremes, magnitudes_in as magnitudes_in
 from ._find import Windows as Windows, find as find
-from ._flag import flagged as flagged, limits_of as limits_of, outside as outside
+from ._flag import flagged as flagged, limits_of as limits_of

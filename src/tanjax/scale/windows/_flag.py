@@ -23,12 +23,11 @@ from jax import lax
 from ..graph._graph import Exponents, Node, ScaleGraph, Value
 from ..laws._law import vanish_of
 from ..laws._vanish import is_tiny, magnitude
-from ..numbers._extremes import UNSIGNED, Window, ends_of, peak_of, sizes_of
 from ..replay._replay import Array, Arrays, run_watched
 from ._attempt import Inner
 from ._find import Windows
 
-# The ends of windows as stored numbers, and whether numbers lie outside of them, beside results.
+# The ends of windows as stored numbers, and the program with a flag.
 Limits: TypeAlias = np.ndarray | jax.Array
 Flagged: TypeAlias = Callable[[Limits, Sequence[Array]], tuple[jax.Array, Arrays]]
 
@@ -62,28 +61,6 @@ def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
         return watch.raised(), results
 
     return run
-
-
-def outside(windows: Mapping[int, Window], leaves: Mapping[int, jax.Array]) -> jax.Array:
-    """Whether arguments are outside of their windows, where they are.
-
-    **Arguments:** both by the place of an argument.
-    """
-    flags = [_is_outside(leaves[place], window) for place, window in windows.items()]
-    return functools.reduce(lax.bitwise_or, flags, jnp.array(False))
-
-
-def _is_outside(x: jax.Array, window: Window) -> jax.Array:
-    """As `inside` of `numbers`: by bits, because XLA takes subnormal numbers for zeros."""
-    if x.size == 0 or x.dtype.char not in UNSIGNED:
-        return jnp.array(x.size > 0)
-    size = sizes_of(x)
-    low, high, infinite, _ = (np.array(end // 2, size.dtype) for end in ends_of(window, x.dtype))
-    over = (size > high) & ((size < infinite) | window.finite)
-    bad = jnp.any(over | ((size < low) & (window.nonzero | (size > 0))))
-    if (peak := peak_of(window, x.dtype)) > 0:
-        bad |= jnp.max(size) < np.array(peak // 2, size.dtype)
-    return bad
 
 
 class _Watch:
