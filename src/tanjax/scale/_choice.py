@@ -143,7 +143,7 @@ class _Tries:
         return Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
 
     def defined(self, exponents: Exponents) -> tuple[Judged, Exponents]:
-        """What exponents do, with the largest number instead of infinities where that helps.
+        """Judge exponents, with the largest number instead of infinities where that helps.
 
         A gradient of an occupation has `1 / (exp(x) + 1)**2 * exp(x)`, which is 0 · inf in the
         tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right. Products of

@@ -1,4 +1,4 @@
-"""What exponents do to the results of a program, and what is to be said about it.
+"""Judgement of exponents by the results of a program, with notes and alarms.
 
 Exponents are judged by the results alone: a program is run on its numbers as its dtypes hold them,
 and compared with a run in a wide range. Two things count: entries that are wrong, and, before all,
@@ -45,7 +45,7 @@ Errors: TypeAlias = list[Numbers | None]  # per output those of its entries, Non
 
 
 class Judged(NamedTuple):
-    """What exponents (or none) do to the results.
+    """The results of a program at exponents, or at none, judged.
 
     **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
     than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
@@ -140,7 +140,7 @@ class Doubt(NamedTuple):
 def doubts_of(
     reference: Evaluation, judged: Judged, free: Sequence[bool]
 ) -> tuple[Doubt | None, ...]:
-    """What plain JAX is to be asked for: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
+    """The entries that plain JAX may have right: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
     found: Iterable[Any] = zip(reference.outputs, judged.errors, judged.excused, free, strict=True)
     return tuple(
         None if x is None or e is None else Doubt(as_float(x), e, *y) for x, e, *y in found
@@ -337,7 +337,7 @@ def unknown_primitives(graph: ScaleGraph) -> list[str]:
 
 
 def unholdable(graph: ScaleGraph, m: Magnitudes) -> list[str]:
-    """What no exponent can hold, where that was found out on numbers."""
+    """Notes on values that no exponent can hold, where they were run on numbers."""
     said = []
     for value in graph.values:
         found = m[value.index]

@@ -106,7 +106,7 @@ class Plan(NamedTuple):
         )
 
     def run(self, arguments: Sequence[Argument]) -> Evaluation:
-        """What `misses` compares with: the program on these arguments, in a wide range."""
+        """Run the program on these arguments in a wide range, for `misses`."""
         return evaluate(self.graph, _numbers(arguments), budget=BUDGET)
 
     def misses(self, results: Arrays, exact: Evaluation, *, plain: bool = False) -> bool | None:
@@ -307,7 +307,7 @@ def _expected(
 
 
 def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Chosen | None:
-    """What a program needs in which no number is lost: nothing, or protection from XLA."""
+    """The choice for a program that loses no number: None, or results hidden from XLA."""
     none = Exponents.none(graph)
     if not (found := guarded(graph, m, none)):
         return None

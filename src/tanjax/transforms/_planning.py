@@ -200,13 +200,13 @@ class PlannedFunction:
     ) -> PyTree:
         """A call with results of the last one, as that was; `_NOTHING` if it must be looked at."""
         from ._cases import Handed
-        from ._late import RUNNING
+        from ._late import LATE, RUNNING
 
         if self._late.is_due(handed):
             with case.lock:
                 if case.state.handed is handed:
                     case.swap(handed=Handed())
-            self._warn_late(handed)
+            self._warn(LATE)
             return _NOTHING
         watch = handed.entry.watch  # type: ignore[union-attr]
         if not watch.takes(leaves, {a for a, _ in handed.pairs}):  # type: ignore[union-attr]
@@ -259,13 +259,12 @@ class PlannedFunction:
         from ._cases import Handed
         from ._late import references
 
-        state = case.state
         results = references(out) if self._check != "now" and not self._is_over_hosts else ()
         with case.lock:
             if case.state.handed.calls:
                 self._late.end(case)
             case.swap(handed=Handed(results, entry, pairs), looks=0)
-        if state.unread:
+        if case.state.unread:
             self._read(case, ready=True)
         self._remember(case, program, args, kwargs, leaves)
 
@@ -278,10 +277,9 @@ class PlannedFunction:
 
     def _read(self, case: Case, *, ready: bool = False) -> None:
         """Read flags that nobody has read; `ready`: those only that need not be waited for."""
-        from ._late import is_raised
+        from ._late import LATE, is_raised
 
         with case.lock:
-            handed = case.state.handed
             if not ready:
                 self._late.end(case)  # the next call is waited for
             unread = case.state.unread
@@ -289,12 +287,7 @@ class PlannedFunction:
             later = [x for x in unread if is_later(x)]
             case.swap(unread=tuple(later))
         if any([is_raised(x) for x in unread if all(x is not y for y in later)]):
-            self._warn_late(handed)
-
-    def _warn_late(self, handed: Any) -> None:
-        from ._late import LATE
-
-        self._warn(LATE.format(min(9, max(handed.calls, 1))))
+            self._warn(LATE)
 
     # -- looks -------------------------------------------------------------------------------------
 

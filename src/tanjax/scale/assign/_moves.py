@@ -173,7 +173,7 @@ class _LocalSearch:
         return best is not old
 
     def cost(self, cell: Cell, exponents: list[int]) -> float:
-        """What the cell's conversions cost on top of those of all others."""
+        """The cost of the cell's conversions on top of those of all others."""
         owner, cost, at = self.system.owner, self.system.cost, self.at
         total, seen = 0.0, set()
         for i, e in enumerate(exponents):

@@ -68,7 +68,7 @@ class AssignmentProblem(NamedTuple):
         return low, np.where(pinned, np.maximum(high, self.value_pin), high)
 
     def weight(self) -> float:
-        """What one bit out of range costs: more than all conversions together."""
+        """The cost of one bit out of range: more than all conversions together."""
         return 2.0 * float(self.cost.sum()) + 1.0
 
     def unavoidable(self) -> float:

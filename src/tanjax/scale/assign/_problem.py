@@ -26,7 +26,7 @@ _ROOM = 4  # bits above numbers of which only an upper bound is known
 
 
 class Demand(NamedTuple):
-    """What is asked of exponents: of every number, and how much room is left on both sides.
+    """The requirements on exponents: on which numbers, and how much room on both sides.
 
     `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
     (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: the ordinary also

@@ -187,7 +187,7 @@ def _is_numpys(x: object) -> TypeGuard[np.ndarray | np.floating]:
 
 
 def _numbers_in(value: object) -> list[Number]:
-    """What a local variable may give to a cast: a number, the entries of a list, the list."""
+    """The numbers that a local variable may give to a cast: itself, or the entries of a list."""
     if isinstance(value, tuple | list):
         whole = [np.asarray(value)] if value and _is_numbers(value) else []
         return whole + [x for x in value if isinstance(x, _NUMBERS)]

@@ -37,7 +37,7 @@ _Profiler = Callable[[types.FrameType, _Event, object], object]
 
 
 class Events(Protocol):
-    """What is heard until `stop`."""
+    """The events heard until `stop`."""
 
     is_deaf: bool  # somebody else's profiler has the place of ours
 

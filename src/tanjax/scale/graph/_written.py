@@ -75,7 +75,7 @@ def _is_library(module: types.ModuleType) -> bool:
 
 
 def _parts(fun: types.FunctionType) -> Iterator[object]:
-    """What a function is made of: its numbers, what it names, wraps, closes over, defaults to."""
+    """The parts of a function: its numbers, names, wrapped functions, closures, defaults."""
     yield from (getattr(fun, "__wrapped__", None), fun.__defaults__, fun.__kwdefaults__)
     for cell in fun.__closure__ or ():
         try:

@@ -1,4 +1,4 @@
-"""What computes nothing: copies, barriers, devices, and equations that run other jaxprs.
+"""Primitives that compute nothing: copies, barriers, devices, and equations that run jaxprs.
 
 A nested jaxpr is a nested graph whose values are tied to those outside by equalities; how it is
 run, bounded and replayed is said where graphs are walked. Collectives are sums and choices over

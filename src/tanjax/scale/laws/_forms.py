@@ -54,7 +54,7 @@ def aligned(function: Numeric) -> Evaluate:
 
 
 def by_moving(rule: Evaluate) -> Evaluate:
-    """What a primitive that moves entries does to fractions and to exponents."""
+    """Apply a primitive that moves entries to fractions and to exponents."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         pairs = [parts_of(x) if is_float(x) else (x.array, x.array) for x in xs]
@@ -69,7 +69,7 @@ def by_moving(rule: Evaluate) -> Evaluate:
 
 
 def by_order(nan: int) -> Callable[[Evaluate], Evaluate]:
-    """What a primitive that compares entries does to their ranks; NaN is the last or the first."""
+    """Apply a primitive that compares entries to their ranks; NaN is the last or the first."""
 
     def form(rule: Evaluate) -> Evaluate:
         def run(node: Node, xs: list[Wide]) -> list[Wide]:

@@ -193,7 +193,7 @@ def _odd(slope: float = 1.0) -> Replay:
 
 
 def _plain(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
-    """What is the same of 0 and of a tiny number, of infinity and of a huge one."""
+    """True where 0 and a tiny number, or infinity and a huge one, give the same result."""
     return convert(f(x), -s)
 
 

@@ -135,7 +135,7 @@ def _gathered(node: Node, x: Wide, where: Wide) -> tuple[np.ndarray, bool | np.n
 
 
 def _fill(given: Fill | None, dtype: DType) -> Fill:
-    """What a gather reads out of bounds: NaN, the least signed or the largest unsigned integer."""
+    """The fill of a gather out of bounds: NaN, the least signed or largest unsigned integer."""
     if given is not None:
         return np.asarray(given, dtype)
     if dtype.kind == "b":

@@ -63,7 +63,7 @@ class Many(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """What is known about a primitive; what is left out is not.
+    """The facts about a primitive; a field that is left out is unknown.
 
     **Fields:** `signature`: its units (`tanjax.units`), operand by operand, or a function from the
     equation to that; exponents and units of `tj.lift` follow. `each`: the signature is that of one

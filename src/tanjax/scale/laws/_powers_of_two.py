@@ -101,7 +101,7 @@ def _layout(dtype: DType) -> tuple[int, int, DType]:
 
 
 def product_error(x: Number, y: Number, product: Number) -> Array:
-    """What rounding took from a product (Dekker 1971)."""
+    """The rounding error of a product (Dekker 1971)."""
     (a, b), (c, d) = _halves(x), _halves(y)
     return ((a * c - product) + a * d + b * c) + b * d
 

@@ -1,4 +1,4 @@
-"""What XLA makes of quotients, and how to keep it from doing so.
+"""XLA's rewrites of quotients, and how to prevent them.
 
 XLA's simplifier (`algebraic_simplifier.cc`) replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by
 `x * z / y`, `x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, `x * c * d` by `x * (c * d)`,
@@ -77,7 +77,7 @@ _INVERTED = ("pow", "exp", "exp2", "broadcast_in_dim")
 
 
 class _Fraction(NamedTuple):
-    """What XLA makes of quotients of quotients: one numerator over one denominator."""
+    """A quotient of quotients as XLA rewrites it: one numerator over one denominator."""
 
     above: Magnitude | None
     below: Magnitude | None
@@ -87,7 +87,7 @@ _ONE = Magnitude(0.0, 0.0)  # no factor: what it is joined with is a number of t
 
 
 class _Joins:
-    """What XLA has joined so far: by value, quotients as it sees them, and constant factors."""
+    """The terms that XLA has joined so far: by value, its quotients and constant factors."""
 
     def __init__(self, m: Magnitudes, e: Exponents) -> None:
         self.m, self.e = m, e
@@ -131,7 +131,7 @@ class _Joins:
         return root.kind == "constant" or root.index in self.constants
 
     def _root(self, value: Value) -> Value:
-        """What a value is where it was computed, outside or inside of a called function."""
+        """The value where it was computed, outside or inside of a called function."""
         while value.index in self.given:
             value = self.given[value.index]
         return value

@@ -1,4 +1,4 @@
-"""What an equation asks of the exponents of its operands and results.
+"""The rows by which an equation ties the exponents of its operands and results.
 
 `x * y` adds exponents up, `x + y` wants them equal, `sin(x)` wants the number itself: the same that
 they ask of units. So *rows*, linear equations over exponents, follow from the unit signature of a

@@ -1,4 +1,4 @@
-"""What a run of a scale graph on numbers has found (`_evaluate.py` runs it)."""
+"""The findings of a run of a scale graph on numbers (`_evaluate.py` runs it)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Skipped(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What a run has found.
+    """The findings of a run.
 
     **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
     that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:

@@ -1,4 +1,4 @@
-"""What the range of its types has cost a program, entry by entry.
+"""The entries that a program loses to the range of its dtypes.
 
 A simulated run differs from the reference only where something became infinite or was flushed to
 zero. Most of that is harmless: exp(-1000) is zero in a softmax, and no scale would change it. Some

@@ -1,4 +1,4 @@
-"""What is known about the numbers of an array that is not computed: a record.
+"""A record: the known facts about the numbers of an array that is not computed.
 
 One pair of bounds on the absolute value is too little: `1 + x²` is at least 1, and `exp(-x²)` at
 most 1, because of the signs. So positive and negative entries are bounded apart, in log2, and a

@@ -1,4 +1,4 @@
-"""What is done with numbers too far apart for one exponent, so that each has its own.
+"""Operations on numbers too far apart for one exponent: each entry has its own.
 
 Beside exp(1000), ordinary numbers are no part of a block any more, and a plan made without them
 would lose them. A spread `Wide` has two arrays, fractions and exponents. Whatever only moves

@@ -1,4 +1,4 @@
-"""What a dtype makes of numbers: infinities, zeros, subnormal numbers, rounding.
+"""Numbers as a dtype stores them: infinities, zeros, subnormal numbers, rounding.
 
 A program is run in a wide range (`_wide.py`), and once more as its dtypes hold its numbers, to see
 what the difference costs. Range and precision are looked at apart: a number in the normal range is
@@ -35,7 +35,7 @@ def _ldexp(x: float, power: int) -> float:
 
 
 class Clamped(NamedTuple):
-    """What a type has made of some numbers: how many became infinite, how many zero or coarse.
+    """Counts of numbers that a dtype made infinite, zero or coarse.
 
     `apart`: what another reader may have, with subnormal numbers rounded the other way; None if
     there are none.

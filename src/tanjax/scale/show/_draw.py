@@ -128,7 +128,7 @@ def draw(rows: list[Row], facts: Facts, ax: Axes, ink: str = STORED) -> None:
 
 
 def _title(rows: list[Row], bars: list[Bar], facts: Facts) -> str:
-    """What the picture shows, in a sentence."""
+    """A sentence that describes the picture."""
     name = facts.name if len(facts.name) <= 24 else facts.name[:23] + "…"
     values = [row for row in rows if row.value and row.value.is_floating]
     lost, out = sum(1 for row in values if row.lost), sum(1 for bar in bars if _is_out(bar))

@@ -162,7 +162,7 @@ _METADATA = ("Date", "Creator", "Format", "Type")
 
 
 def _add_titles(svg: ElementTree.Element, rows: list[Row]) -> None:
-    """What a browser shows when a bar is pointed at."""
+    """The tooltip of a bar."""
     groups = [g for g in svg.iter(f"{{{_SVG}}}g") if g.get("id") == "numbers"]
     bars = [path for group in groups for path in group.iter(f"{{{_SVG}}}path")]
     if not bars:  # pixels

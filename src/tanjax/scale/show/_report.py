@@ -121,7 +121,7 @@ def _cells(row: Row, narrow: bool) -> tuple[str, ...]:
 
 
 def left_out(rows: list[Row]) -> str:
-    """What to say in place of rows: how many, and how many of them are not simply in range."""
+    """A line in place of rows: how many, and how many of them are out of range."""
     lost, count = sum(1 for row in rows if row.lost), len(rows)
     values = "value" if count == 1 else "values"
     return f"{count} {values}, {lost} of them lost" if lost else f"{count} {values} in range"

@@ -1,4 +1,4 @@
-"""What there is to show of a scale graph: a row for each value, in the order of the program.
+"""The rows of a scale graph: one for each value, in the order of the program.
 
 The table, the graph, the picture and the page say the same about a value, and say it in the same
 words: a short name as in a printed jaxpr, the operation, the magnitude in powers of ten, the
@@ -32,7 +32,7 @@ from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, U
 
 
 class Facts(NamedTuple):
-    """What planning found out about a graph.
+    """The findings of planning about a graph.
 
     **Fields:** `name`: of the function. `magnitudes`, `exponents`: of its values. `identity`:
     nothing needs to be changed. `method`, `seconds`, `gap`: of the assignment. `conversions`: as
@@ -193,7 +193,7 @@ def _rank(row: Row, lost: set[int]) -> int:
 
 
 def heading(node: Node, number: int) -> str:
-    """What a nested graph is to its equation: `scan, 365 times`, `cond, branch 2 of 3`."""
+    """The role of a nested graph: `scan, 365 times`, `cond, branch 2 of 3`."""
     if node.kind is Kind.WHILE:
         return f"while, {('condition', 'body')[number]}"
     if node.kind is Kind.BRANCH:
@@ -240,7 +240,7 @@ def power_in_tens(log2: float) -> str:
 
 
 def summary(graph: ScaleGraph, facts: Facts) -> list[str]:
-    """What there is to know before one looks at any value; one line each, notes at the end."""
+    """The facts about the whole graph, one line each, notes at the end."""
     equations = sum(1 for _ in graph.walk())
     kinds = sorted({str(v.aval.dtype) for v in graph.values if v.is_floating})
     lines = [f"{facts.name}: {_count(equations, 'equation')} in {', '.join(kinds) or 'no float'}"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """What a scale graph is made of: a program, its numbers, and the names people give them."""
+    """The parts of a scale graph: a program, its numbers, and the names people give them."""
 
     name: str
     closed: Jaxpr

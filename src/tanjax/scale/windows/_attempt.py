@@ -89,9 +89,8 @@ class Attempt(Bounds):
     """Bounds in the worst case, windows inside, and errors of what vanishes.
 
     **Arguments:** `seen`: the magnitudes of all values in a look; `distance`: how far windows
-    reach, in bits; `is_full`: windows of arguments reach down to the smallest normal number;
-    `told`: values that are checked not to underflow; `suspects`: those whose errors are harmful, if
-    no sum of them is checked to be large; `divisors`: values that are divided by.
+    reach, in bits; `told`: values that are checked not to underflow; `suspects`: those whose errors
+    are harmful, if no sum of them is checked to be large; `divisors`: values that are divided by.
 
     **Fields** after `start`: `inner`: the windows inside, by index of a value; `harmful`: sources
     of harmful errors.
@@ -103,7 +102,6 @@ class Attempt(Bounds):
         e: Exponents,
         seen: Magnitudes,
         distance: float,
-        is_full: bool,
         told: Collection[int],
         suspects: frozenset[int],
         divisors: Collection[int],
@@ -111,7 +109,7 @@ class Attempt(Bounds):
         self.inner: dict[int, Inner] = {}
         self.harmful: set[int] = set()
         self.graph, self.e, self.seen = graph, e, seen
-        self.distance, self.is_full = distance, is_full
+        self.distance = distance
         self._told, self._suspects, self._divisors = told, suspects, divisors
         self._off: dict[int, Off] = {}
         self._absorbed: dict[int, bool] = {}
@@ -147,8 +145,8 @@ class Attempt(Bounds):
         if v.index in self._divisors:
             bottom = max(least, m.low - max(self.distance, DIVISORS))
             return Window(bottom, top, True, nonzero=True)
-        bottom = least if self.is_full else max(least, m.low - down)
-        peak = NEVER if self.is_full or room.step else max(bottom, m.high - down)
+        bottom = max(least, m.low - down)
+        peak = NEVER if room.step else max(bottom, m.high - down)
         return Window(bottom, top, True, peak=peak)
 
     def _of_argument(self, v: Value, w: Window | None) -> Record | None:
@@ -462,7 +460,7 @@ class Attempt(Bounds):
     def _is_rounding(self, v: Value, off: Off) -> bool:
         """Whether an error is far below the rounding of a sum of numbers of both signs."""
         m, r = self.seen[v.index], self.records[v.index]
-        if self.is_full or m is None or m.is_zero or not _is_sum(v):
+        if m is None or m.is_zero or not _is_sum(v):
             return False
         if r is None or not (r.has_plus and r.has_minus):
             return False

@@ -64,24 +64,22 @@ def find(
     **Arguments:** `arguments`: the magnitudes of the arguments, None where they are not floating;
     `seen`: those of all values in the same look.
     **Returns:** None if there are no windows: then each call has to be looked at.
-    **Cost:** about 15 µs per equation and attempt, with at most six attempts and their rounds.
+    **Cost:** about 15 µs per equation and attempt, with at most three attempts and their rounds.
     """
     if exponents.saturated:
         return None
     divisors = divisors_of(graph)
     best: tuple[float, Windows] | None = None
     for distance in distances:
-        for is_full in (True, False):
-            attempt = _Try(graph, exponents, arguments, seen, distance, is_full)
-            found = attempt.windows(divisors)
-            if found is None:
-                continue
-            if found.are_proved:
-                return found
-            cost = _cost(graph, found)
-            # A wide window with a few more checks is worth more than a narrow one.
-            if best is None or cost < best[0] / 2:
-                best = cost, found
+        found = _Try(graph, exponents, arguments, seen, distance).windows(divisors)
+        if found is None:
+            continue
+        if found.are_proved:
+            return found
+        cost = _cost(graph, found)
+        # A wide window with a few more checks is worth more than a narrow one.
+        if best is None or cost < best[0] / 2:
+            best = cost, found
     return best and best[1]
 
 
@@ -93,7 +91,6 @@ class _Try(NamedTuple):
     arguments: Sequence[Magnitude | None]
     seen: Magnitudes
     distance: float
-    is_full: bool
 
     def windows(self, divisors: frozenset[int]) -> Windows | None:
         """Windows at this distance, if there are any."""
@@ -102,7 +99,7 @@ class _Try(NamedTuple):
         for _ in range(ROUNDS):
             try:
                 with worst_case():
-                    how = self.distance, self.is_full, told, suspects, divisors
+                    how = self.distance, told, suspects, divisors
                     run = Attempt(graph, e, self.seen, *how)
                     arguments = run.start(self.arguments)
             except (OverflowError, Impossible):
