@@ -223,20 +223,32 @@ def test_a_batch_of_systems_and_of_estimates():
         tj.inv_quad_logdet(a, b, estimator=estimator)
 
 
-def test_least_squares_by_normal_equations():
-    """What is left over is judged by the normal equations, complex ones too."""
+LEAST_SQUARES = pytest.mark.parametrize("solver", [NORMAL, lineax.LSMR(1e-9, 1e-9)])
+
+
+def test_normal_equations_solve_a_complex_system():
     rng = np.random.default_rng(8)
     a = jnp.asarray(rng.normal(size=(4, 4)) + 1j * rng.normal(size=(4, 4)))
     b = jnp.asarray(rng.normal(size=4) + 1j * rng.normal(size=4))
     exact = lineax.Normal(lineax.CG(rtol=1e-11, atol=1e-11))
     np.testing.assert_allclose(tj.solve(a, b, solver=exact), jnp.linalg.solve(a, b), rtol=1e-7)
-    ones = jnp.ones((3, 3))
-    best = tj.solve(ones, jnp.asarray([1.0, 2.0, 3.0]), solver=NORMAL)
-    np.testing.assert_allclose(best, jnp.full(3, 2 / 3), rtol=1e-6)
-    thin = a[:, :1] @ jnp.ones((1, 4), complex)  # what is left over is not orthogonal to `a.T`
-    np.testing.assert_allclose(
-        tj.solve(thin, b, solver=NORMAL), jnp.linalg.lstsq(thin, b)[0], rtol=1e-5, atol=1e-6
-    )
+
+
+@LEAST_SQUARES
+def test_least_squares_of_a_system_without_a_solution_raise(solver):
+    """They satisfy the normal equations, and `a @ x` is not `b`."""
+    a = jnp.asarray([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 3.0]])
+    with pytest.raises(tj.ConvergenceError, match="did not reach its tolerance"):
+        tj.solve(a, jnp.asarray([1.0, 1.0, 3.0]), solver=solver)
+    missed = tj.solve(a, jnp.asarray([1.0, 1.0, 3.0]), solver=solver, throw=False)
+    assert np.isnan(missed).all()
+
+
+@LEAST_SQUARES
+def test_least_squares_of_a_singular_system_with_a_solution_are_one(solver):
+    a = jnp.asarray([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 3.0]])
+    x = tj.solve(a, jnp.asarray([1.0, 2.0, 3.0]), solver=solver)
+    np.testing.assert_allclose(x, [0.2, 0.4, 1.0], rtol=1e-6)
 
 
 def test_an_estimator_brings_its_solver():
