@@ -106,6 +106,26 @@ def mixed_rule(cotangents):
     return scale_twice
 
 
+@jax.custom_vjp
+def amplify(a, c):
+    return tj.Scaled(a, c)
+
+
+def amplify_backwards(args, bar):
+    natural = lambda n: (tj.multiply(tj.destructure(n), args[1]), tj.dot(n, args[0]))
+    return tj.wrap_natural_pullback(natural, tj.Scaled(*args), *args)(bar)
+
+
+amplify.defvjp(lambda a, c: (tj.Scaled(a, c), (a, c)), amplify_backwards)
+
+
+def test_a_part_that_is_dropped_is_warned_of():
+    a = jnp.asarray([[0.3, 1.2], [0.5, -0.7]])
+    assert_close(jax.grad(lambda c: tj.sum(amplify(a, c)))(0.7), jnp.sum(a))
+    with pytest.warns(tj.HiddenCotangentWarning, match=r"the cotangent of Scaled\[2,2\]"):
+        jax.grad(lambda c: amplify(a, c).factor ** 2)(0.7)
+
+
 def test_structural_cotangents_reach_fields_that_natural_ones_cannot_express():
     """With structural cotangents on both sides a rule is exact although fields are read."""
     a, s = arrays()["scaled"], jnp.asarray(0.6)

@@ -52,6 +52,7 @@ from .maps._restructure import (
     pushforward_of_restructure as pushforward_of_restructure,
     restructure as restructure,
     structural as structural,
+    warn_if_hidden as warn_if_hidden,
 )
 from .maps._tangents import (
     TangentType as TangentType,

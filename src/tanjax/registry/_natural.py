@@ -11,6 +11,7 @@ Sharp edge: a wrong *value* is not caught here but by `tj.testing.check_operatio
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -57,10 +58,22 @@ def wrap_natural_pullback(
 
     **Raises:** `CotangentError` when the pullback returns a wrong count, tree, shape or dtype.
 
+    **Warns:** `HiddenCotangentWarning`, not under `jit`, if the cotangent of `out` has a part that
+    no natural cotangent can show. That part is dropped: a function that reads `Scaled.factor` of
+    `out` has another gradient by AD. An operation takes AD there (`hidden="ad"`).
+
     **References:** the recipe of ChainRulesCore.jl pull request 449.
     """
     name = getattr(natural_pullback, "__qualname__", "natural_pullback").split(".")[-1]
-    return structural_pullback(Convention(name), natural_pullback, out, args, kwargs)
+    pullback = structural_pullback(Convention(name), natural_pullback, out, args, kwargs)
+
+    def warned(out_bar: PyTree) -> PyTree:
+        bars = pullback(out_bar)
+        warn = functools.partial(arrays.warn_if_hidden, what="cotangent")
+        jax.tree.map(warn, out, out_bar, is_leaf=arrays.is_structured)
+        return bars
+
+    return warned
 
 
 def structural_pullback(

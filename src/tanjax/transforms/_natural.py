@@ -8,7 +8,6 @@ natural. These helpers convert whole trees, and leave integer leaves out (their 
 from __future__ import annotations
 
 import functools
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
-from tanjax._errors import CotangentError, HiddenCotangentWarning, describe, message
+from tanjax._errors import CotangentError, describe, message
 from tanjax._typing import Arraylike
 from tanjax.arrays import is_inexact, is_structured
 
@@ -30,7 +29,7 @@ def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
         if type(x) is arrays.Unitful and not is_structured(x.stored):
             return arrays.unitful(c.stored, x.label.inverse) if is_inexact(x.stored) else None
         if batch == 0:
-            warn_if_hidden(x, c)
+            arrays.warn_if_hidden(x, c)
         pull = functools.partial(_natural, x)
         for _ in range(batch):
             pull = jax.vmap(pull)
@@ -41,27 +40,6 @@ def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
 
 # Compiled: the default J⁺ᵀ is a loop, which an eager call would trace anew every time (0.3 s).
 _natural = jax.jit(arrays.natural)
-_visible = jax.jit(functools.partial(arrays.is_visible, tolerance=0.05))
-
-
-def warn_if_hidden(x: PyTree, cotangent: PyTree) -> None:
-    """Warn if a concrete cotangent has a part that its natural form cannot show."""
-    kind = arrays.array_type(x)
-    leaves = jax.tree.leaves((x, cotangent))
-    if kind is None or kind.is_injective(x) or any(isinstance(v, _compat.Tracer) for v in leaves):
-        return
-    # A loose tolerance: near a minimum all that is left of a cotangent is rounding noise.
-    visible = _visible(x, cotangent)
-    if not (isinstance(visible, _compat.Tracer) or bool(visible)):
-        warnings.warn(
-            message(
-                f"the gradient of {describe(x)} has a part that no natural gradient can show.",
-                "why: the function reads fields that the array itself does not determine.",
-                hint="`jax.grad` gives the whole (structural) gradient.",
-            ),
-            HiddenCotangentWarning,
-            stacklevel=2,
-        )
 
 
 def structural_cotangent(x: PyTree, natural: Arraylike | None) -> PyTree:

@@ -11,6 +11,8 @@ primal, or they raise.
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -18,6 +20,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Shaped
 
+from tanjax._compat import Tracer
+from tanjax._errors import HiddenCotangentWarning, describe, message, outside
 from tanjax._typing import AnyArray, Arraylike, Natural, Primal, Structural
 
 from .. import _queries as ask
@@ -155,3 +159,27 @@ def is_visible(
     whole = sum(jnp.sum(jnp.abs(c) ** 2) for _, c in pairs)
     eps = max(float(jnp.finfo(c.dtype).eps) for _, c in pairs)
     return jnp.asarray(missing <= (tolerance or eps**0.5) ** 2 * whole)
+
+
+# Compiled: the default J⁺ᵀ is a loop, which an eager call would trace anew every time (0.3 s).
+_visible = jax.jit(functools.partial(is_visible, tolerance=0.05))
+
+
+def warn_if_hidden(x: Primal, structural_ct: Structural, what: str = "gradient") -> None:
+    """Warn if a concrete cotangent has a part that its natural form cannot show."""
+    kind = array_type(x)
+    leaves = jax.tree.leaves((x, structural_ct))
+    if kind is None or kind.is_injective(x) or any(isinstance(v, Tracer) for v in leaves):
+        return
+    # A loose tolerance: near a minimum all that is left of a cotangent is rounding noise.
+    visible = _visible(x, structural_ct)
+    if not (isinstance(visible, Tracer) or bool(visible)):
+        warnings.warn(
+            message(
+                f"the {what} of {describe(x)} has a part that no natural {what} can show.",
+                "why: the function reads fields that the array itself does not determine.",
+                hint="AD gives the whole: `jax.grad` for `tj.grad`, or no natural pullback.",
+            ),
+            HiddenCotangentWarning,
+            stacklevel=outside(),
+        )
