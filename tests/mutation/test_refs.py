@@ -115,6 +115,23 @@ def test_a_tree_of_refs():
     assert frozen.jaxpr.eqns[-1].primitive.name == "freeze"  # taken back, and not read: no copy
 
 
+@pytest.mark.parametrize(
+    ("x", "new"),
+    [
+        (jnp.asarray([1.0, 2.0]), jnp.asarray([9.0, 9.0])),
+        (tj.Diagonal(jnp.asarray([1.0, 2.0])), tj.Diagonal(jnp.asarray([9.0, 9.0]))),
+        (jnp.asarray([1.0, 2.0]) * tj.unit("m"), jnp.asarray([9.0, 9.0]) * tj.unit("m")),
+    ],
+    ids=["dense", "structured", "quantity"],
+)
+def test_frozen_arrays_stay_when_the_ref_is_written(x, new):
+    ref = tj.new_ref(x)
+    frozen = tj.freeze(ref)
+    ref[...] = new
+    assert_same(frozen, x)
+    assert_same(tj.freeze(ref), new)
+
+
 def test_a_ref_is_a_tree_of_named_leaves():
     ref = tj.new_ref(tj.Unitful(tj.Diagonal(NUMBERS), M))
     ((path, leaf),) = jax.tree_util.tree_flatten_with_path({"x": ref})[0]

@@ -29,6 +29,7 @@ from jax.tree_util import GetAttrKey, KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax._compat import Tracer
 from tanjax._errors import MutationError, message
 from tanjax._typing import DType, Natural, Shape
 from tanjax.arrays import Triangular, is_quantity, is_structured, unitful
@@ -287,12 +288,13 @@ def _not_made(path: KeyPath, x: PyTree, why: str, hint: str) -> MutationError:
 
 
 def freeze(tree: PyTree) -> PyTree:
-    """What the Refs of a tree hold, as arrays; the Refs must not be used afterwards.
+    """Read the Refs of a tree as arrays; under a trace the Refs must not be used afterwards.
 
     **Arguments:** `tree`: a Ref, a `StructuredRef`, or a pytree of such; other leaves stay.
     **Returns:** arrays, structured arrays and quantities where `tj.new_ref` took them. A Ref that
     occurs twice is frozen once, and gives the same array twice.
-    **Cost:** none where JAX sees that the Ref is not used again. **Derivative:** the identity.
+    **Cost:** under a trace none where JAX sees that the Ref is not used again; else a copy, since
+    the memory of a Ref may be written later. **Derivative:** the identity.
     """
     frozen: dict[int, PyTree] = {}
 
@@ -300,7 +302,7 @@ def freeze(tree: PyTree) -> PyTree:
         if not is_ref(x):
             return x
         if id(x) not in frozen:
-            frozen[id(x)] = jax.freeze(x)
+            frozen[id(x)] = jax.freeze(x) if isinstance(x, Tracer) else x[...]
         return frozen[id(x)]
 
     def whole(x: PyTree) -> PyTree:
