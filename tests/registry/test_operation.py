@@ -223,10 +223,34 @@ def test_a_callable_argument_with_constants_uses_the_rule():
     assert rule_of_apply.count > before
 
 
+class Wave:
+    def __init__(self, s):
+        self.s = s
+
+    def __call__(self, d):
+        return jnp.sin(d * self.s)
+
+
+@jax.tree_util.register_pytree_node_class
+class WaveTree(Wave):
+    def tree_flatten(self):
+        return (self.s,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
 CALLABLES = {
     "closure": lambda s: lambda d: jnp.sin(d * s),
     "partial": lambda s: functools.partial(lambda s, d: jnp.sin(d * s), s),
     "nested": lambda s: lambda d: CALLABLES["closure"](s)(d),
+    "default": lambda s: lambda d, s=s: jnp.sin(d * s),
+    "object": Wave,
+    "method": lambda s: Wave(s).__call__,
+    "closure over an object": lambda s: (lambda o: lambda d: o(d))(Wave(s)),
+    "tree": WaveTree,
+    "tree partial": lambda s: jax.tree_util.Partial(lambda s, d: jnp.sin(d * s), s),
 }
 
 
@@ -235,6 +259,34 @@ def test_a_callable_argument_that_closes_over_tracers_is_differentiated_in_them(
     reference = lambda s, a: jnp.sum(jnp.sin(jnp.diag(a) * s))
     ours = lambda s, a: apply_to_diagonal(CALLABLES[how](s), a)
     assert_same_derivatives(ours, reference, jnp.asarray(0.7), diagonal(*A))
+
+
+@pytest.mark.parametrize("how", ["tree", "tree partial"])
+def test_a_pushforward_rule_sees_no_callable_that_is_a_tree(how):
+    apply = tj.operation(lambda f, a: jnp.sum(f(a.diag)))
+
+    @apply.natural_pushforward
+    def apply_pushforward(f, a):
+        push = lambda f_dot, a_dot: jnp.sum(jax.jvp(f, (a.diag,), (a_dot.diagonal(),))[1])
+        return apply.primal(f, a), push
+
+    reference = lambda s, a: jnp.sum(jnp.sin(jnp.diag(a) * s))
+    ours = lambda s, a: apply(CALLABLES[how](s), a)
+    assert_same_derivatives(ours, reference, jnp.asarray(0.7), diagonal(*A))
+
+
+def test_a_body_that_closes_over_tracers_is_differentiated_in_them():
+    def scaled_sum(s, a):
+        times = tj.operation(lambda a: jnp.sum(jnp.sin(a.diag * s)))
+
+        @times.natural_rule
+        def times_rule(a):
+            return times.primal(a), lambda y_bar: tj.Diagonal(y_bar * s * jnp.cos(a.diag * s))
+
+        return times(a)
+
+    reference = lambda s, a: jnp.sum(jnp.sin(jnp.diag(a) * s))
+    assert_same_derivatives(scaled_sum, reference, jnp.asarray(0.7), diagonal(*A))
 
 
 def test_several_outputs_in_a_dictionary_with_structured_ones():

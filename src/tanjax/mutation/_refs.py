@@ -302,7 +302,8 @@ def freeze(tree: PyTree) -> PyTree:
         if not is_ref(x):
             return x
         if id(x) not in frozen:
-            frozen[id(x)] = jax.freeze(x) if isinstance(x, Tracer) else x[...]
+            is_traced = isinstance(x, Tracer)
+            frozen[id(x)] = jax.freeze(x) if is_traced else x[...]
         return frozen[id(x)]
 
     def whole(x: PyTree) -> PyTree:

@@ -127,6 +127,8 @@ def _as_it_is_made(f: Function, primal: Function, jvp: Function) -> Function:
 
     def call(*args: PyTree) -> PyTree:
         closed, out = jax.make_jaxpr(primal, return_shape=True)(*args)
+        if any(isinstance(c, _compat.Tracer) for c in closed.consts):
+            return primal(*args)  # no rule sees an array that it closes over
         floating = list(map(is_inexact, jax.tree.leaves(out)))
         is_kept = all(floating) and not (_compat.LOOPS_KEEP_RULES or closed.effects)
         if is_kept and _jaxprs.has_callback(closed):

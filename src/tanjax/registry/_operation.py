@@ -36,7 +36,6 @@ from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function, Statics
 
 from . import _batched, _lowering
-from ._closures import closes_over_tracers
 from ._marking import marked_call
 from ._natural import Convention, Kind
 from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
@@ -169,16 +168,7 @@ class Operation:
         body, fixed = self.body(args, statics)
         if self.strips(args):
             return body
-        compiled = jax.jit(body, inline=True, static_argnums=fixed)
-        if not any(callable(args[i]) for i in fixed):
-            return compiled
-
-        def call(*args: PyTree) -> PyTree:
-            if any(closes_over_tracers(args[i]) for i in fixed):
-                return self.primal(*args, **statics)
-            return compiled(*args)
-
-        return call
+        return jax.jit(body, inline=True, static_argnums=fixed)
 
     def body(
         self, args: Sequence[PyTree], statics: dict[str, PyTree]

@@ -109,6 +109,8 @@ class Resolution:
         out, natural_pullback = self._run(self.rule, args)
         names = self.operation.names_for(len(args))
         pullback = structural_pullback(self.rule.convention, natural_pullback, out, args, {}, names)
+        if learned := [i for i, a in enumerate(args) if _is_learned(a)]:
+            pullback = self._with_learned(pullback, args, learned)
         if self.rule.hidden != "hybrid" or has_natural_cotangents(out):
             return out, pullback
         return out, self._hybrid(out, pullback, args)
@@ -126,6 +128,22 @@ class Resolution:
             return tuple(map(_add_leaves, pullback(visible, natural), vjp(hidden)))
 
         return hybrid_pullback
+
+    def _with_learned(
+        self, pullback: Function, args: Sequence[PyTree], learned: Sequence[int]
+    ) -> Function:
+        """AD of the implementation for callables that are trees of arrays: rules return `None`."""
+
+        def full(out_bar: PyTree, speak: PyTree = None) -> tuple[PyTree, ...]:
+            bars = list(pullback(out_bar, speak))
+            fixed = {i: a for i, a in enumerate(args) if i not in learned}
+            primal = lambda *moving: self.primal(*_fill(fixed, moving))
+            _, vjp = jax.vjp(primal, *(args[i] for i in learned))
+            for i, bar in zip(learned, vjp(out_bar), strict=True):
+                bars[i] = bar
+            return tuple(bars)
+
+        return full
 
     def structural_push(self, *args: PyTree) -> tuple[PyTree, Function]:
         """The pushforward rule with structural tangents: `(out, pushforward)`."""
@@ -191,7 +209,7 @@ class Resolution:
         )
 
         def call(*args: PyTree) -> PyTree:
-            if self.hidden_output:
+            if self.hidden_output or (self.push and any(map(_is_learned, args))):
                 return by_ad(*args)
             out = by_rule(*args)
             if self.handles(out):
@@ -214,6 +232,11 @@ class Resolution:
             return function(*_compat.align([a for i, a in enumerate(args) if i not in fixed]))
 
         return _batched.call(self.operation, aligned, args, self.statics)
+
+
+def _is_learned(x: PyTree) -> bool:
+    """True for a callable whose leaves are arrays: a module, `jax.tree_util.Partial`."""
+    return callable(x) and not is_structured(x) and any(map(is_inexact, jax.tree.leaves(x)))
 
 
 def _fill(fixed: dict[int, PyTree], moving: PyTree) -> list[PyTree]:
