@@ -97,6 +97,11 @@ class Vanish(NamedTuple):
         return self.flag is _wherever or self in (POWER, WHOLE_POWER)
 
     @property
+    def is_sum(self) -> bool:
+        """Whether results are sums of operands, and not of products of these."""
+        return self.error is _sum
+
+    @property
     def keeps_zeros(self) -> bool:
         """Whether the result is zero where the first operand is, or any factor of a product."""
         return self.moves or self.flag in (_unless_zero, _of_factors)

@@ -13,7 +13,7 @@ Bounds that reach nowhere (a divisor near zero, the carry of a loop) are replace
 that value, around what was seen of it.
 
 Sharp edge. By how much products amplify an error is estimated from the numbers seen (`_reach`), as
-is the size of a sum of both signs of which an error is a rounding (`_is_rounding`); its largest
+is the size of a sum of both signs of which an error is a rounding (`_fall_of`); its largest
 entry is checked where it may have fallen (`_falls`). Overflow is never estimated.
 """
 
@@ -43,9 +43,6 @@ DOWNWARDS = 16.0
 DIVISORS = 4.0  # the same of a divisor, by whose size everything behind it grows
 FEW = 8  # times as many terms as sums make a check of these cheap
 SLACK = 4.0  # bits by which errors may be amplified more than by the numbers of the look
-# By the digits of a dtype, how many bits below the largest entry of a sum an error must be: beyond
-# its rounding as far again, as the sum of a later call may be smaller.
-ROUNDING = {24: 48.0, 53: 106.0, 11: 11.0, 8: 24.0}
 
 
 class Impossible(Exception):
@@ -114,6 +111,8 @@ class Attempt(Bounds):
         self._off: dict[int, Off] = {}
         self._absorbed: dict[int, bool] = {}
         self._infinite: dict[int, float] = {}  # by value: from where on it may be infinite
+        self._fall: dict[int, float] = {}  # by value: how far its largest entry may fall, in bits
+        self._chosen: set[int] = set()  # integers and truths that a caller chooses
         super().__init__(graph, True)
 
     def start(self, arguments: Sequence[Magnitude | None]) -> tuple[Window | None, ...]:
@@ -122,6 +121,11 @@ class Attempt(Bounds):
             None if m is None else self._window(v, m)
             for v, m in zip(self.graph.inputs, arguments, strict=True)
         ]
+        for v, m, w in zip(self.graph.inputs, arguments, windows, strict=True):
+            if m is None or w is None:
+                self._chosen.add(v.index)
+            else:
+                self._fall[v.index] = 0.0 if m.is_zero else m.high - max(w.low, w.peak)
         given = [self._of_argument(v, w) for v, w in zip(self.graph.inputs, windows, strict=True)]
         self.run(self.graph, given)
         self._follow(self.graph)
@@ -146,8 +150,13 @@ class Attempt(Bounds):
             bottom = max(least, m.low - max(self.distance, DIVISORS))
             return Window(bottom, top, True, nonzero=True)
         bottom = max(least, m.low - down)
-        peak = NEVER if room.step else max(bottom, m.high - down)
+        peak = max(bottom, m.high - self.distance)
         return Window(bottom, top, True, peak=peak)
+
+    def has_vanished(self, index: int) -> bool:
+        """Whether a value has numbers in the look that are too small for its dtype."""
+        m, low = self.seen[index], self._ends(self.graph.values[index])[0]
+        return m is not None and m.exact and not m.is_zero and m.low < low
 
     def _of_argument(self, v: Value, w: Window | None) -> Record | None:
         if w is None:
@@ -293,7 +302,10 @@ class Attempt(Bounds):
                     self._hand_in(given, inner)
                     self._follow(inner)
             for i, value in enumerate(node.outputs):
-                if value.is_floating:
+                if not value.is_floating:
+                    self._chosen |= {value.index} if self._is_chosen(node) else set()
+                else:
+                    self._fall[value.index] = self._fall_of(node, i)
                     self._off[value.index] = self._error(node, i)
                     if value.index in self._divisors:
                         self._floor_error(value)
@@ -308,11 +320,15 @@ class Attempt(Bounds):
         """The arguments of a nested graph have the errors of operands."""
         for use, v in zip(uses, inner.inputs, strict=False):
             self._off[v.index] = self._of(use)
+            self._fall[v.index] = self._fall.get(use.value.index, 0.0)
+            self._chosen |= {v.index} if use.value.index in self._chosen else set()
 
     def _follow_loop(self, node: Node) -> None:
         """Errors of a carry grow with each iteration; those that grow faster do harm."""
         body = node.graphs[-1]
         self._hand_in(node.given[-1], body)
+        for _, v in node.carried:
+            self._fall[v.index] = max(self._fall.get(v.index, 0.0), 2 * self.distance)
         self._follow(body)
         length = node.params.get("length", 0)  # of a scan
         pairs = [(v, u) for u, v in node.carried if v.is_floating]
@@ -338,6 +354,30 @@ class Attempt(Bounds):
         grown = after.size + math.log2(max(length, 1)) + 1  # twice that leaves room to grow
         return Off(grown, before.sources | after.sources, False)
 
+    # -- how far sums may fall -----------------------------------------------------------------
+
+    def _fall_of(self, node: Node, place: int) -> float:
+        """How far below the look the largest entry of a result may fall, in bits.
+
+        An estimate: sums do not cancel more than they did, and where numbers decide about a branch
+        or a mask, they decide as before.
+        """
+        if node.graphs:
+            outs = [g.outputs[place] for g in node.returning if place < len(g.outputs)]
+            return max((self._fall.get(u.value.index, 0.0) for u in outs), default=0.0)
+        vanish, m = vanish_of(node), self.seen[node.outputs[place].index]
+        falls = [self._fall.get(u.value.index, 0.0) for u in node.uses if u.value.is_floating]
+        if self._is_chosen(node):  # a caller may choose the smallest entry
+            r = self.records[node.outputs[place].index]
+            falls.append(INFINITY if m is None or r is None else m.high - r.low)
+        if vanish.moves or vanish.is_sum:
+            return max(falls, default=0.0)
+        power = vanish.infinite(node, 0) if len(falls) == 1 else None
+        return sum(falls) * max(abs(power or 1.0), 1.0)
+
+    def _is_chosen(self, node: Node) -> bool:
+        return any(u.value.index in self._chosen for u in node.uses)
+
     def _error(self, node: Node, place: int) -> Off:
         """By how much the entries of a result may be off, because numbers have vanished."""
         out = node.outputs[place]
@@ -360,7 +400,7 @@ class Attempt(Bounds):
         high = r.high if r is not None else self._ends(out)[1]
         size = vanish.error(node, list(map(self._operand, uses)), high)
         if vanish.adds and not vanish.moves and size == INFINITY:  # a factorisation
-            given = most(self._of(u) for u in uses if not self._is_rounding(u.value, self._of(u)))
+            given = most(self._of(u) for u in uses if not self._excuses(u.value, self._of(u)))
         if size == INFINITY or math.isnan(size):
             self.harmful |= given.sources
             return own
@@ -433,11 +473,7 @@ class Attempt(Bounds):
         largest = max((u.value.size for u in node.uses), default=0)
         is_reduction = vanish.adds and not vanish.moves and FEW * v.size <= largest
         is_reduction = is_reduction and not self._suspects.isdisjoint(off.sources)
-        if self._is_firm(v, off):
-            self._off[v.index] = EXACT
-        elif self._is_rounding(v, off):
-            if self._falls(off):
-                self._watch(v, peak=off.size + _rounding(v))
+        if self._is_firm(v, off) or self._excuses(v, off):
             self._off[v.index] = EXACT
         elif is_reduction and m is not None and floor <= m.low - DIVISORS:
             self._watch(v, low=floor)
@@ -457,17 +493,22 @@ class Attempt(Bounds):
         nodes = [self.graph.values[i].node for i in off.sources]
         return any(n is None or bool(n.graphs) or vanish_of(n).falls for n in nodes)
 
-    def _is_rounding(self, v: Value, off: Off) -> bool:
-        """Whether an error is far below the rounding of a sum of numbers of both signs."""
+    def _excuses(self, v: Value, off: Off) -> bool:
+        """Whether an error is far below the rounding of a sum of numbers of both signs.
+
+        Where the sum of a later call may be too small for that, its largest entry is checked.
+        """
         m, r = self.seen[v.index], self.records[v.index]
         if m is None or m.is_zero or not _is_sum(v):
             return False
         if r is None or not (r.has_plus and r.has_minus):
             return False
-        half = bool(limits(v.aval.dtype).step)
-        reach = 0.0 if half else max(self.distance - 6.0, 0.0)
-        bounded = 0.0 if m.exact else 12.0
-        return off.size <= m.high - _rounding(v) - reach - bounded
+        floor = off.size + _digits(v)
+        if floor + (0.0 if m.exact else 12.0) > m.high:
+            return False
+        if self._falls(off) or floor > m.high - self._fall[v.index]:
+            self._watch(v, peak=floor)
+        return True
 
     def _decides(self, node: Node) -> None:
         """Truths and integers are made of numbers: errors must not decide them."""
@@ -479,7 +520,7 @@ class Attempt(Bounds):
             others = [self._from_zero(o) for o in uses if o is not u and self._of(o) == EXACT]
             is_apart = any(least > off.size + 24 for least in others)
             # A sum of both signs meets another number by chance alone, but for equality.
-            by_chance = not vanish_of(node).equates and self._is_rounding(u.value, off)
+            by_chance = not vanish_of(node).equates and self._excuses(u.value, off)
             if not (is_apart or by_chance):
                 self.harmful |= off.sources
 
@@ -495,10 +536,6 @@ class Attempt(Bounds):
             return
         if off.size > (low if off.is_whole else low - _digits(v)):
             self.harmful |= off.sources
-
-
-def _rounding(v: Value) -> float:
-    return ROUNDING.get(_digits(v), 48.0)
 
 
 def _digits(v: Value) -> int:

@@ -104,6 +104,8 @@ class _Try(NamedTuple):
                     arguments = run.start(self.arguments)
             except (OverflowError, Impossible):
                 return None
+            if any(map(run.has_vanished, told)):
+                return None
             if not run.harmful:
                 found = [None if r is None else Magnitude(r.low, r.high) for r in run.records]
                 hidden = guarded(graph, found, e) - e.guarded
