@@ -205,3 +205,75 @@ def test_without_checks_a_plan_is_taken_for_numbers_like_those_seen(monkeypatch)
 def test_first_calls_are_right_whatever_is_checked(check):
     f = tj.jit(lambda m, r: m * m * 1e-30 / r**2, check=check)
     np.testing.assert_allclose(f(f32(2e30), f32(1e11)), 4e60 * 1e-30 / 1e22, rtol=1e-6)
+
+
+def wrong(steps, found, want):
+    """At which steps a result is off."""
+    return [i for i, x, y in zip(steps, found, want, strict=True) if abs(x - y) > 1e-3 * abs(y)]
+
+
+def test_an_excursion_between_two_looks_is_said():
+    """The state leaves its window and is back before the eighth call."""
+    step, x, right, found, want = tj.jit(lambda x, g: (x * g, x * x * 1e10)), f32(1.0), 1.0, [], []
+
+    def run():
+        nonlocal x, right
+        for k in range(16):
+            g = {1: 1e-10, 2: 1e-10, 3: 1e10, 4: 1e10}.get(k % 8, 1.0)
+            want.append(right * right * 1e10)
+            right *= float(np.float32(g))
+            x, y = step(x, f32(g))
+            found.append(y)
+        return step.plans
+
+    _, said = told(run)
+    assert said or not wrong(range(16), [float(y[0]) for y in found], want)
+
+
+def test_a_short_loop_that_begins_again_is_looked_at():
+    step, found, want = tj.jit(lambda x: (x * x, x * x * 1e17)), [], []
+
+    def run():
+        for _ in range(3):
+            x, right = f32(0.0237), 0.0237
+            for _ in range(5):
+                right *= right
+                x, y = step(x)
+                found.append(y)
+                want.append(right * 1e17)
+        del x
+        return step.plans
+
+    _, said = told(run)
+    assert said or not wrong(range(15), [float(y[0]) for y in found], want)
+
+
+def test_a_state_that_was_deleted_before_it_was_looked_at_is_said_once():
+    step, x = tj.jit(lambda x: (x * 0.97, x * x * 1e10)), f32(1.0, 1.0)
+
+    def run():
+        nonlocal x
+        for _ in range(40):
+            new, _ = step(x)
+            x.delete()
+            x = new
+
+    _, said = told(run)
+    assert len(said) == 1
+    assert "handed back" in said[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"donate_argnums": 0}])
+@pytest.mark.parametrize("size", [1, 5_000_000])
+def test_a_decaying_state_is_right_or_said_within_nine_calls(options, size):
+    """Kept for two calls, or looked at before it is donated, or because it is large."""
+    step, x = tj.jit(lambda x: (x * 1e-3, jnp.max(x * x) * 1e10), **options), jnp.ones(size)
+    x, right, first_wrong = x.astype(jnp.float32), 1.0, None
+    for i in range(14):
+        (x, y), said = told(step, x)
+        want, right = right * right * 1e10, right * float(np.float32(1e-3))
+        if said:
+            return
+        if first_wrong is None and want > 1e-37 and abs(float(y) - want) > 1e-3 * want:
+            first_wrong = i
+        assert first_wrong is None or i - first_wrong <= 9

@@ -71,8 +71,8 @@ class Handed(NamedTuple):
 
     **Fields:** `results`: references to them; `entry`: whose program gave them; `pairs`: places of
     arguments, and of the results that they were; `calls`: with such arguments, one after the other;
-    `flag`: of all these calls; `waited`: the flag that is waited for next; `look`: a look at a
-    state that nobody has asked for yet, true if it was in its windows.
+    `flag`: of all these calls; `waited`: the flag that is waited for next; `looks`: those at the
+    states of the last calls, the first one first, true where it was in its windows.
     """
 
     results: tuple[weakref.ref[Leaf], ...] = ()
@@ -81,7 +81,7 @@ class Handed(NamedTuple):
     calls: int = 0
     flag: jax.Array | None = None
     waited: jax.Array | None = None
-    look: Look | None = None
+    looks: tuple[Look, ...] = ()
 
     @property
     def flags(self) -> tuple[jax.Array, ...]:

@@ -385,7 +385,7 @@ def jit(
     **Cost:** a later call with the same arrays compares them with the last ones, 0.3 us more than
     `jax.jit`; the magnitudes of other arrays are compared with their windows, 3 us for one, 0.5 us
     each for several and a wait for those that are still being computed. A flag is waited for. A
-    state that a loop hands back is looked at on every 8th call, without a wait. A look runs the
+    state that a loop hands back is looked at two calls later, without a wait. A look runs the
     program in NumPy, 15 us for each equation.
 
     >>> import tanjax as tj

@@ -1,16 +1,16 @@
 """Loops that hand back their state: results of a call that are arguments of the next one.
 
 To look at a state is to wait for it, and the device would stand still meanwhile. So nothing is
-waited for: the state of every eighth call is looked at two calls later, when it has long been
-there (one that is donated, or large, at once; one on another device, there, beside the function's
-program); a flag of values inside is handed from call to call, and every fourth call reads the one
-of four calls before.
+waited for: the state of a call is looked at two calls later, when it has long been there (one that
+is donated, or large, at once; one on another device, there, beside the function's program); a flag
+of values inside is handed from call to call, and every fourth call reads the one of four calls
+before.
 
     state = step(state, batch)  # the batch is looked at now, the state later
 
 A state that has left its windows is therefore wrong for at most 9 calls, until the warning; it
 comes with one of the next calls, with `.plans`, when the function goes, or at the end of the
-process.
+process. A state that was deleted before it was looked at counts as one that has left them.
 
 Sharp edge: results are recognised by weak references: the `id` of one that is gone may be that of
 another array.
@@ -29,14 +29,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ._arguments import Args, Kwargs, Leaves
-from ._cases import Case, Entry, Handed, Look, Pairs
+from ._cases import Case, Handed, Pairs
 
 if TYPE_CHECKING:
     from ._planning import PlannedFunction
 
-# Promise: a state is wrong for at most 9 calls. Calls of which one is looked at, calls after which
-# that is asked, and calls after which a flag is waited for (3 calls of a loop overlap on a CPU).
-_LOOKS, _ASKED, _WAITS = 8, 2, 4
+# Promise: a state is wrong for at most 9 calls. Calls after which a state is looked at, and after
+# which a flag is waited for (3 calls of a loop overlap on a CPU).
+_ASKED, _WAITS = 2, 4
 _HELD = 1 << 24  # bytes of a state that is kept until it is looked at: bounds memory
 
 LATE = (
@@ -90,7 +90,7 @@ class Late:
 
         Asked before each call; most of them read nothing.
         """
-        if handed.calls % _LOOKS == _ASKED and handed.look and not handed.look():
+        if len(handed.looks) >= _ASKED and not handed.looks[0]():
             return True
         return handed.calls % _WAITS == _WAITS - 1 and is_raised(handed.waited)
 
@@ -101,11 +101,11 @@ class Late:
         """
         before, entry = handed.flag, handed.entry
         assert entry is not None
-        look = handed.look if handed.calls % _LOOKS < _ASKED else None
-        if handed.calls % _LOOKS == 0:  # first: a donated state is gone afterwards
+        looks = handed.looks[-_ASKED + 1 :]
+        if self._looks and entry.watch:  # first: a donated state is gone afterwards
             state = {a: leaves[a] for a, _ in handed.pairs}
             is_kept = not self._donates and sum(x.nbytes for x in state.values()) <= _HELD
-            look = self._begin(entry, state, are_there=is_kept)
+            looks += (entry.watch.begin(state, is_kept),)
         if entry.flagged is None:
             out = entry.program(*args, **kwargs)
         else:
@@ -114,7 +114,7 @@ class Late:
             before = flag if self._looks else None
         is_read = handed.calls % _WAITS == _WAITS - 1
         waited = before if is_read else handed.waited
-        new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, look)
+        new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, looks)
         with case.lock:
             if case.state.handed is not handed:  # another thread came between
                 self.end(case)
@@ -126,21 +126,8 @@ class Late:
         with case.lock:
             handed, unread = case.state.handed, case.state.unread
             case.swap(handed=Handed(), unread=(*unread, *handed.flags))
-            looks = (handed.look, self._last_look(handed))
-            if not all([look() for look in looks if look]):
+            if not all([look() for look in handed.looks]):
                 case.swap(unread=(*case.state.unread, True))
-
-    def _last_look(self, handed: Handed) -> Look | None:
-        """A look at the results of a loop, as far as they are there."""
-        if not handed.calls or handed.entry is None:
-            return None
-        found = [(a, handed.results[r]()) for a, r in handed.pairs]
-        there = {a: x for a, x in found if isinstance(x, jax.Array)}
-        return self._begin(handed.entry, there, are_there=True)
-
-    def _begin(self, entry: Entry, state: dict[int, jax.Array], *, are_there: bool) -> Look | None:
-        """Begin to look at a state, by the places of arguments."""
-        return entry.watch.begin(state, are_there) if self._looks and entry.watch else None
 
 
 RUNNING: weakref.WeakSet[PlannedFunction] = weakref.WeakSet()

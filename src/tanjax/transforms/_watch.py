@@ -42,6 +42,7 @@ class Watch:
     def __init__(self, windows: Sequence[Window | None], leaves: Leaves) -> None:
         self.windows = {i: w for i, w in enumerate(windows) if w is not None}
         self._rows: dict[tuple[int, ...], _Row] = {}
+        self._are_left = True  # until an argument was deleted before it was looked at
         self._known: dict[int, dict[int, weakref.ref[jax.Array]]] = {
             i: {} for i in self.windows if type(leaves[i]) in ARRAYS and leaves[i].size >= _LARGE
         }
@@ -69,14 +70,24 @@ class Watch:
         """Begin to look at some arguments; the function it gives says what was found.
 
         **Arguments:** `leaves`: by their places; `are_there`: whether they will not be donated.
-        Then NumPy looks at them when it is asked, and nothing is waited for before.
+        Then NumPy looks at them when it is asked, and nothing is waited for before. Arguments that
+        were deleted before count as outside, and later ones are looked at immediately.
         """
-        asked = lambda: [i for i in leaves if i in self.windows and not leaves[i].is_deleted()]
-        arrays = [leaves[i] for i in asked()]
-        if not (are_there and all(map(is_on_host, arrays))):
-            return begin(arrays, [self.windows[i] for i in asked()])
-        # What was deleted meanwhile is not looked at.
-        return lambda: not asked() or self._look(tuple(asked()), [leaves[i] for i in asked()])
+        asked = tuple(i for i in leaves if i in self.windows)
+        arrays = [leaves[i] for i in asked]
+        if not asked:
+            return lambda: True
+        if not all(map(is_on_host, arrays)):
+            return begin(arrays, [self.windows[i] for i in asked])
+        if not (are_there and self._are_left):
+            found = self._look(asked, arrays)
+            return lambda: found
+
+        def look() -> bool:
+            self._are_left = not any(x.is_deleted() for x in arrays)
+            return self._are_left and self._look(asked, arrays)
+
+        return look
 
     def _look(self, places: tuple[int, ...], arrays: Sequence[Leaf]) -> bool:
         row = self._rows.get(places)

@@ -106,3 +106,67 @@ def test_a_sum_of_either_sign_that_became_small_keeps_its_digits(name):
 def test_a_comparison_with_zero_is_right_for_what_vanishes():
     assert_right(lambda x: jnp.where(jnp.exp(-x) > 0, 1.0, 2.0), ([60.0],), ([95.0],))
     assert_right(lambda x: jnp.sign(jnp.exp(-x)), ([60.0],), ([95.0],))
+
+
+V = np.array([1.0, -2.0, 1.5])
+SUMS = {
+    "sum": lambda a, b, c: jnp.sum(a * b * c) * 1e6,
+    "cube root": lambda a, b, c: jnp.cbrt(jnp.sum(a * b * c)) / jnp.max(jnp.abs(a)),
+    "sign": lambda a, b, c: jnp.sign(jnp.sum(a * b * c)),
+    "branch": lambda a, b, c: jnp.where(jnp.sum(a * b * c) > 0, 1.0, 2.0),
+    "difference": lambda a, b, c: jnp.diff(a * b * c) * 1e6,
+    "dot": lambda a, b, c: ((a * b) @ c) * 1e6,
+    "convolution": lambda a, b, c: jnp.convolve(a * b, c) * 1e6,
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("sizes", [(1e-3, 2e-13, 1e-13), (1e-13, 1e-3, 1e-13), (1.0, 1e-13, 1e10)])
+def test_sums_of_products_that_become_small_together_are_right_in_any_order(name, sizes):
+    assert_right(SUMS[name], *([V * size] * 3 for size in sizes))
+
+
+def test_sums_of_products_in_half_precision_keep_their_digits():
+    w, u = np.array([1.1, -2.3, 1.7, -0.4]), np.array([0.9, 0.8, 0.7, 1.3])
+    planned = tj.jit(lambda a, b: jnp.sum(a * b) * 1e3)
+    for size in (1.0, 3e-4, 2e-4):
+        a, b = np.float16(w * size), np.float16(u * size)
+        want = 1e3 * np.sum(np.float64(a) * np.float64(b))
+        np.testing.assert_allclose(planned(jnp.asarray(a), jnp.asarray(b)), want, rtol=2e-2)
+
+
+def test_a_row_that_a_caller_chooses_may_be_the_smallest():
+    planned = tj.jit(lambda i, a, x: (a[i] @ x) * 1e20)
+    a, x = np.float32([[1, 2], [3e-24, 1e-24]]), np.float32([1e-15, -4e-15])
+    for i in (0, 1):
+        want = (np.float64(a[i]) @ np.float64(x)) * 1e20
+        np.testing.assert_allclose(planned(jnp.int32(i), a, x), want, rtol=1e-5)
+
+
+def test_entries_that_a_caller_masks_may_be_the_smallest():
+    planned = tj.jit(lambda m, x: jnp.sum(jnp.where(m, x * x * jnp.sign(x), 0)) * 1e30)
+    x = np.float32([1, -2, 1e-20, -3e-20])
+    for mask in ([True] * 4, [False, False, True, True]):
+        want = np.sum(np.float64(x) * np.abs(np.float64(x)) * mask) * 1e30
+        np.testing.assert_allclose(planned(np.array(mask), x), want, rtol=1e-5)
+
+
+Z = np.array([1 + 0.6j, 0.9 + 0.5j])
+OF_COMPLEX = {
+    "normalised": lambda z: z / jnp.sqrt(jnp.sum(z * z)),
+    "modulus of a square": lambda z: jnp.abs(z * z) * 1e20,
+    "angle": lambda z: jnp.angle(z * (0.9 + 0.5j)),
+    "square": lambda z: z**2 * 1e20,
+    "cube": lambda z: z**3 * 1e30,
+    "imaginary part": lambda z: jnp.imag(z) ** 2 * 1e25,
+}
+
+
+@pytest.mark.parametrize("name", OF_COMPLEX)
+def test_products_of_complex_numbers_keep_both_parts(name):
+    planned = tj.jit(OF_COMPLEX[name])
+    for z in (Z, Z * 1e-15, Z * 2e-19, Z.real + 1e-20j, Z * 1.2e-19):
+        z = np.complex64(z)
+        with jax.enable_x64(True):
+            want = np.asarray(OF_COMPLEX[name](jnp.asarray(z, jnp.complex128)))
+        np.testing.assert_allclose(planned(z), want, rtol=2e-5, atol=1e-37)

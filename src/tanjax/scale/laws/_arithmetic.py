@@ -230,8 +230,17 @@ def _is_negated(x: Value, y: Value) -> bool:
     return x.node is not None and x.node.primitive == "neg" and x.node.uses[0].value is y
 
 
+def _of_parts(value: Value) -> list[Value]:
+    """Factors of complex numbers, whose parts are multiplied and added up."""
+    node = value.node
+    if node is None or value.aval.dtype.kind != "c":
+        return []
+    times = 2 if node.primitive == "square" else node.params.get("y", 1)
+    return [use.value for use in node.uses] * times
+
+
 @law("mul", "a: u, b: v -> u*v", spread=True, bound=known(_product), vanish=vanish.PRODUCT,
-     tails=2, fold=np.multiply)  # fmt: skip
+     tails=2, fold=np.multiply, products=_of_parts)  # fmt: skip
 def multiplied(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.array.dtype.kind == "b":
@@ -240,7 +249,7 @@ def multiplied(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 @law("square", "a: u -> u^2", spread=True, bound=known(lambda node, a: multiply_by_itself(a)),
-     vanish=vanish.SQUARE)  # fmt: skip
+     vanish=vanish.SQUARE, products=_of_parts)  # fmt: skip
 def square(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(xs[0].array * xs[0].array, 2 * xs[0].exponent)]
 
@@ -301,6 +310,7 @@ def _whole_power(node: Node, a: Record) -> Record:
     bound=known(_whole_power),
     replay=powers.integer_pow,
     vanish=vanish.WHOLE_POWER,
+    products=_of_parts,
 )
 def integer_power(node: Node, xs: list[Wide]) -> list[Wide]:
     return [whole_power(xs[0], node.params["y"])]

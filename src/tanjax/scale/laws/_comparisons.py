@@ -9,6 +9,8 @@ Sharp edge: a complex number has one exponent, which may be too far from one of 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..graph._graph import Node, Value
@@ -121,7 +123,8 @@ def select(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def _part(node: Node, a: Record) -> Record:
-    return span(a.low, a.high)._replace(grid=a.grid, cancelled=True)
+    """The larger part of a complex number is bounded, the other one may be anything."""
+    return span(-math.inf, a.high)._replace(grid=a.grid, cancelled=True)
 
 
 @law("real", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.MOVES)

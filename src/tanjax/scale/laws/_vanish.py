@@ -134,13 +134,17 @@ def _wherever(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
     yield is_tiny(out)
 
 
+def _is_small(x: jax.Array) -> jax.Array:
+    """True where a number has vanished; of a complex number a part of it, or of its digits."""
+    return magnitude(x) < _coarse(x) if x.dtype.kind == "c" else is_tiny(x)
+
+
 def _unless_zero(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    yield is_tiny(out) & (xs[0] != 0)
+    yield _is_small(out) & (xs[0] != 0)
 
 
 def _of_factors(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    small = magnitude(out) < _coarse(out) if out.dtype.kind == "c" else is_tiny(out)
-    yield small & (xs[0] != 0) & (xs[1] != 0)
+    yield _is_small(out) & (xs[0] != 0) & (xs[1] != 0)
 
 
 def _of_two_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
