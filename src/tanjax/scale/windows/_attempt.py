@@ -41,7 +41,7 @@ MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
 # lie around zero come closer to it on each call.
 DOWNWARDS = 16.0
 DIVISORS = 4.0  # the same of a divisor, by whose size everything behind it grows
-FEW = 8  # times as many terms as sums make a check of these cheap
+FEW = 8  # times as many terms as sums make a check of these cheap; a largest of fewer is one number
 SLACK = 4.0  # bits by which errors may be amplified more than by the numbers of the look
 
 
@@ -150,7 +150,8 @@ class Attempt(Bounds):
             bottom = max(least, m.low - max(self.distance, DIVISORS))
             return Window(bottom, top, True, nonzero=True)
         bottom = max(least, m.low - down)
-        peak = max(bottom, m.high - self.distance)
+        # One number passes through zero on its way, the largest of many hardly moves.
+        peak = max(bottom, m.high - (self.distance if v.size >= FEW else down))
         return Window(bottom, top, True, peak=peak)
 
     def has_vanished(self, index: int) -> bool:
@@ -494,9 +495,10 @@ class Attempt(Bounds):
         return any(n is None or bool(n.graphs) or vanish_of(n).falls for n in nodes)
 
     def _excuses(self, v: Value, off: Off) -> bool:
-        """Whether an error is far below the rounding of a sum of numbers of both signs.
+        """Whether an error is below the rounding of a sum of numbers of both signs.
 
-        Where the sum of a later call may be too small for that, its largest entry is checked.
+        A sum of n terms is rounded n times, by the square root of n units. Where the sum of a later
+        call may be too small for that, its largest entry is checked.
         """
         m, r = self.seen[v.index], self.records[v.index]
         if m is None or m.is_zero or not _is_sum(v):
@@ -504,6 +506,8 @@ class Attempt(Bounds):
         if r is None or not (r.has_plus and r.has_minus):
             return False
         floor = off.size + _digits(v)
+        if v.node and not v.node.graphs:
+            floor -= math.log2(max(1, terms(v.node))) / 2
         if floor + (0.0 if m.exact else 12.0) > m.high:
             return False
         if self._falls(off) or floor > m.high - self._fall[v.index]:
