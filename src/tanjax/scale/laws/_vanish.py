@@ -98,7 +98,7 @@ class Vanish(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Whether results are sums of operands, and not of products of these."""
+        """True if results are sums of operands, not of products of operands."""
         return self.error is _sum
 
     @property

@@ -212,7 +212,7 @@ def seen_on_device(*arrays: jax.Array) -> list[Seen]:
 
 
 def look_on_device(*arrays: jax.Array) -> Callable[[], list[Seen]]:
-    """Begin to do so; the function it gives waits for what is seen."""
+    """Start the program of `seen_on_device`. **Returns:** a function that waits for its result."""
     kinds, found = [_compared_in(x.dtype) for x in arrays], _looked(*arrays)
 
     def seen() -> list[Seen]:

@@ -150,7 +150,7 @@ class Attempt(Bounds):
             bottom = max(least, m.low - max(self.distance, DIVISORS))
             return Window(bottom, top, True, nonzero=True)
         bottom = max(least, m.low - down)
-        # One number passes through zero on its way, the largest of many hardly moves.
+        # A bias may pass through zero (benchmark: 1,000 steps of SGD in float16, one look).
         peak = max(bottom, m.high - (self.distance if v.size >= FEW else down))
         return Window(bottom, top, True, peak=peak)
 
