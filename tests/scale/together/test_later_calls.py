@@ -151,6 +151,54 @@ def test_entries_that_a_caller_masks_may_be_the_smallest():
         np.testing.assert_allclose(planned(np.array(mask), x), want, rtol=1e-5)
 
 
+PICKS = {
+    "index": (lambda i, y: y[i], np.int32(0), np.int32(1)),
+    "indices": (lambda i, y: jnp.take(y, i), np.array([0, 1]), np.array([1, 1])),
+    "dynamic slice": (lambda i, y: lax.dynamic_slice(y, (i,), (1,)), np.int32(0), np.int32(1)),
+    "mask": (lambda m, y: jnp.where(m, y, 0 * y), np.array([True, False]), np.array([False, True])),
+    "mask of numbers": (lambda m, y: m.astype(y.dtype) * y, np.float32([1, 0]), np.float32([0, 1])),
+    "mask of rows": (
+        lambda m, y: m.astype(y.dtype)[:, None] * y[:, None],
+        np.float32([1, 0]),
+        np.float32([0, 1]),
+    ),
+    "one-hot row": (lambda m, y: m.astype(y.dtype) @ y, np.float32([1, 0]), np.float32([0, 1])),
+    "one-hot of an index": (
+        lambda i, y: jax.nn.one_hot(i, 2, dtype=y.dtype) @ y,
+        np.int32(0),
+        np.int32(1),
+    ),
+    "branch": (lambda i, y: lax.cond(i > 0, lambda y: y[1], lambda y: y[0], y), 0, 1),
+    "entry set to zero": (lambda i, y: y.at[i].set(0), np.int32(1), np.int32(0)),
+    "step of a loop": (lambda i, y: lax.scan(lambda c, r: (c, r), 0, y)[1][i], 0, 1),
+    "largest of a row": (lambda i, y: jnp.max(y[:, None], 1)[i], np.int32(0), np.int32(1)),
+    "function of entries": (lambda i, y: jnp.sin(y)[i], np.int32(0), np.int32(1)),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_the_smallest_of_some_sums_is_right_where_a_caller_picks_it(name):
+    """In the first call what vanishes is below the rounding of the largest sum, which is picked."""
+    pick, *choices = PICKS[name]
+    planned = tj.jit(lambda i, a, b: pick(i, a @ b) * 1e20)
+    a, b = np.float32([[1, 2], [3e-24, 1e-24]]), np.float32([1e-15, -2e-15])
+    for choice in choices:
+        with jax.enable_x64(True):
+            want = pick(choice, jnp.asarray(np.float64(a) @ np.float64(b))) * 1e20
+        np.testing.assert_allclose(planned(choice, a, b), want, rtol=1e-5)
+
+
+def test_the_smaller_part_of_complex_products_is_right_or_warned_of():
+    planned = tj.jit(lambda z, w: jnp.imag(z * w) * 1e15)
+    w = np.complex64(1e-15)
+    near, far = np.complex64([1 + 1e-3j, 2 + 1j]), np.complex64([1 + 1e-28j, 1 + 1e-29j])
+    for z in (near, far):
+        np.testing.assert_allclose(planned(z, w), z.imag, rtol=1e-5)
+    planned(near[0], w)
+    with pytest.warns(tj.ScaleWarning, match="wrong"):
+        planned(far[0], w)
+
+
 Z = np.array([1 + 0.6j, 0.9 + 0.5j])
 OF_COMPLEX = {
     "normalised": lambda z: z / jnp.sqrt(jnp.sum(z * z)),

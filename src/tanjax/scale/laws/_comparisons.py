@@ -127,12 +127,12 @@ def _part(node: Node, a: Record) -> Record:
     return span(-math.inf, a.high)._replace(grid=a.grid, cancelled=True)
 
 
-@law("real", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.MOVES)
+@law("real", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.PART)
 def real(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.real(xs[0].array), xs[0].exponent)]
 
 
-@law("imag", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.MOVES)
+@law("imag", "*x: u -> u", spread=True, bound=known(_part), vanish=vanish.PART)
 def imaginary(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.imag(xs[0].array), xs[0].exponent)]
 

@@ -18,6 +18,8 @@ Algorithms*, 2nd ed., sections 2.8 (underflow) and 3.1.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -76,16 +78,18 @@ class Vanish(NamedTuple):
     **Fields:** `error`: of a result, given the operands and a bound on the result; `flag`:
     conditions under which a result has lost digits, None where they cannot be told; `least`: of
     what is computed on the way, infinity where that is the result; `moves`: what comes out is what
-    went in; `adds`: results are sums, of which the largest entry counts; `equates`: results tell
-    whether operands are equal; `divides`: whether the operand at a place must not be zero;
-    `infinite`: the power of an infinite operand that the result is, negative where the result is
-    zero, 0 where it stays finite, None where an infinite operand does harm.
+    went in; `is_part`: what comes out is one part of a complex number; `adds`: results are sums, of
+    which the largest entry counts; `equates`: results tell whether operands are equal; `divides`:
+    whether the operand at a place must not be zero; `infinite`: the power of an infinite operand
+    that the result is, negative where the result is zero, 0 where it stays finite, None where an
+    infinite operand does harm.
     """
 
     error: Error = _harmful
     flag: Flag | None = None
     least: Error = _on_the_way
     moves: bool = False
+    is_part: bool = False
     adds: bool = False
     equates: bool = False
     divides: Divides = _never
@@ -100,6 +104,11 @@ class Vanish(NamedTuple):
     def is_sum(self) -> bool:
         """True if results are sums of operands, not of products of operands."""
         return self.error is _sum
+
+    @property
+    def is_product(self) -> bool:
+        """True if results are products of two operands, or sums of such."""
+        return self.error in (_product, _products)
 
     @property
     def keeps_zeros(self) -> bool:
@@ -139,12 +148,23 @@ def _is_small(x: jax.Array) -> jax.Array:
     return magnitude(x) < _coarse(x) if x.dtype.kind == "c" else is_tiny(x)
 
 
+def _parts(x: AnyArray) -> Sequence[AnyArray]:
+    return (x.real, x.imag) if x.dtype.kind == "c" else (x,)
+
+
+def _least(x: AnyArray) -> jax.Array:
+    """The least size of a number or a part of one, of those that are not zero."""
+    least = [jnp.min(jnp.abs(p), initial=jnp.inf, where=p != 0) for p in _parts(x)]
+    return functools.reduce(jnp.minimum, least)
+
+
 def _unless_zero(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
     yield _is_small(out) & (xs[0] != 0)
 
 
 def _of_factors(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    yield _is_small(out) & (xs[0] != 0) & (xs[1] != 0)
+    for a, b in itertools.product(*map(_parts, xs)):
+        yield is_tiny(a * b) & (a != 0) & (b != 0)
 
 
 def _of_two_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
@@ -166,16 +186,11 @@ def _of_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
 def _of_products(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
     # Half precision is added up in float32. `promote_types` is forbidden by strict promotion.
     summed = np.dtype(np.float32) if out.dtype.itemsize < 4 else out.dtype
-    parts = limits(summed)
-    least = [
-        jnp.min(magnitude(x), initial=jnp.inf, where=x != 0).astype(magnitude(out).dtype)
-        for x in xs[:2]
-    ]
+    least = [_least(x).astype(magnitude(out).dtype) for x in xs[:2]]
     if summed != out.dtype:
         least = [x.astype(summed) for x in least]
         yield is_tiny(out)
-    room = parts.normal * (2.0 ** (parts.bits + 1) if out.dtype.kind == "c" else 1.0)
-    yield least[0] * least[1] < room
+    yield least[0] * least[1] < limits(summed).normal
 
 
 def _of_factors_of_matrix(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
@@ -351,6 +366,7 @@ def _power_of_infinity(node: Node, position: int) -> float | None:
 # -- by family ------------------------------------------------------------------------------------
 
 MOVES = Vanish(_same, moves=True, infinite=_passes(1.0))
+PART = MOVES._replace(is_part=True)
 CONVERTED = Vanish(_same, _unless_zero)
 SUM = Vanish(_sum, _of_terms, adds=True, infinite=_passes(1.0))
 SUM_OF_TWO = SUM._replace(flag=_of_two_terms)

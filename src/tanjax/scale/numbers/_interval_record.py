@@ -142,6 +142,20 @@ def interval(least: float, largest: float, nearest: float) -> Record:
     return Record(*plus, *minus, through_zero, cancelled=through_zero)
 
 
+def clipped(r: Record, cap: float) -> Record:
+    """Entries that are at most `2^cap`."""
+    plus = (min(r.plus_low, cap), min(r.plus_high, cap)) if r.has_plus else r[:2]
+    minus = (min(r.minus_low, cap), min(r.minus_high, cap)) if r.has_minus else r[2:4]
+    return Record(*plus, *minus, r.zero, r.grid, r.cancelled)
+
+
+def raised(r: Record, floor: float) -> Record:
+    """Entries that are at least `2^floor`."""
+    plus = (max(r.plus_low, floor), max(r.plus_high, floor)) if r.has_plus else r[:2]
+    minus = (max(r.minus_low, floor), max(r.minus_high, floor)) if r.has_minus else r[2:4]
+    return Record(*plus, *minus, False, r.grid, r.cancelled)
+
+
 def log2(x: float) -> float:
     return math.log2(x) if x > 0.0 else -INFINITY
 

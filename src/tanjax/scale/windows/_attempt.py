@@ -20,7 +20,7 @@ entry is checked where it may have fallen (`_falls`). Overflow is never estimate
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from tanjax import _compat
@@ -33,9 +33,10 @@ from ..laws._law import vanish_of
 from ..laws._vanish import CONVERTED, HARMFUL, Operand, terms
 from ..magnitudes._intervals import Bounds
 from ..numbers._extremes import Window
-from ..numbers._interval_record import INFINITY, MANTISSA, Record, log_add, span
+from ..numbers._interval_record import INFINITY, Record, clipped, log_add, raised, span
+from ._choices import Choices
+from ._errors import EXACT, NEVER, Off, digits_of, is_sum, most
 
-NEVER = -math.inf  # the logarithm of no error
 MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
 # The least reach of windows downwards (bits), where a smaller entry costs accuracy only: data that
 # lie around zero come closer to it on each call.
@@ -60,34 +61,13 @@ class Inner(NamedTuple):
     peak: float | None = None
 
 
-class Off(NamedTuple):
-    """An absolute error, in log2, and the values whose underflow is its source.
-
-    `is_whole`: entries that are off are 0, and should be at most as large as the error.
-    """
-
-    size: float = NEVER
-    sources: frozenset[int] = frozenset()
-    is_whole: bool = True
-
-
-EXACT = Off()
-
-
-def most(errors: Iterable[Off]) -> Off:
-    """The largest of some errors, with the sources of all."""
-    errors = list(errors)
-    sources = frozenset[int]().union(*(e.sources for e in errors))
-    is_whole = all(e.is_whole for e in errors)
-    return Off(max((e.size for e in errors), default=NEVER), sources, is_whole)
-
-
 class Attempt(Bounds):
     """Bounds in the worst case, windows inside, and errors of what vanishes.
 
     **Arguments:** `seen`: the magnitudes of all values in a look; `distance`: how far windows
     reach, in bits; `told`: values that are checked not to underflow; `suspects`: those whose errors
-    are harmful, if no sum of them is checked to be large; `divisors`: values that are divided by.
+    are harmful, if no sum of them is checked to be large; `divisors`: values that are divided by;
+    `choices`: what a caller chooses.
 
     **Fields** after `start`: `inner`: the windows inside, by index of a value; `harmful`: sources
     of harmful errors.
@@ -102,17 +82,19 @@ class Attempt(Bounds):
         told: Collection[int],
         suspects: frozenset[int],
         divisors: Collection[int],
+        choices: Choices,
     ) -> None:
         self.inner: dict[int, Inner] = {}
         self.harmful: set[int] = set()
         self.graph, self.e, self.seen = graph, e, seen
         self.distance = distance
         self._told, self._suspects, self._divisors = told, suspects, divisors
+        self._choices = choices
         self._off: dict[int, Off] = {}
+        self._excused: dict[int, Off] = {}  # the same, with what is below the rounding of sums
         self._absorbed: dict[int, bool] = {}
         self._infinite: dict[int, float] = {}  # by value: from where on it may be infinite
         self._fall: dict[int, float] = {}  # by value: how far its largest entry may fall, in bits
-        self._chosen: set[int] = set()  # integers and truths that a caller chooses
         super().__init__(graph, True)
 
     def start(self, arguments: Sequence[Magnitude | None]) -> tuple[Window | None, ...]:
@@ -122,9 +104,7 @@ class Attempt(Bounds):
             for v, m in zip(self.graph.inputs, arguments, strict=True)
         ]
         for v, m, w in zip(self.graph.inputs, arguments, windows, strict=True):
-            if m is None or w is None:
-                self._chosen.add(v.index)
-            else:
+            if m is not None and w is not None:
                 self._fall[v.index] = 0.0 if m.is_zero else m.high - max(w.low, w.peak)
         given = [self._of_argument(v, w) for v, w in zip(self.graph.inputs, windows, strict=True)]
         self.run(self.graph, given)
@@ -140,7 +120,7 @@ class Attempt(Bounds):
         """The window of an argument at this distance."""
         low, high = self._ends(v)
         room = limits(v.aval.dtype)
-        least = low - _digits(v) + 1 if room.step else low
+        least = low - digits_of(v) + 1 if room.step else low
         if m.is_zero:
             return Window(least, min(high, self.distance), True)
         if m.high > high:
@@ -190,7 +170,7 @@ class Attempt(Bounds):
             return r
         _, high = self._ends(value)
         if r is not None and r.high > high and self._is_absorbed(value, r):
-            r = _clipped(r, high)
+            r = clipped(r, high)
             self._infinite[value.index] = min(high, self._infinite.get(value.index, high))
         if r is None or r.high > high:
             r = self._capped(r, value, high)
@@ -216,7 +196,7 @@ class Attempt(Bounds):
         reach = max(self.distance, DOWNWARDS)
         cap = high if m is None or m.is_zero else min(high, m.high + reach)
         self._watch(value, high=cap)
-        return span(NEVER, cap)._replace(cancelled=True) if r is None else _clipped(r, cap)
+        return span(NEVER, cap)._replace(cancelled=True) if r is None else clipped(r, cap)
 
     def _floored(self, r: Record, value: Value) -> Record:
         """A divisor that bounds let come too near to zero: it is checked to be this large."""
@@ -231,20 +211,20 @@ class Attempt(Bounds):
         if floor > m.low:
             raise Impossible
         self._watch(value, low=floor)
-        return _raised(r, floor)
+        return raised(r, floor)
 
     def _floor_error(self, value: Value) -> None:
         """The same of a divisor that is as small as its error."""
         m, r = self._exact(value), self.records[value.index]
         off = self._off[value.index]
-        floor = off.size + _digits(value)
+        floor = off.size + digits_of(value)
         if m is None or r is None or floor <= r.low:
             return
         if floor > m.low:
             self.harmful |= off.sources
             return
         self._watch(value, low=floor)
-        self.records[value.index] = _raised(r, floor)
+        self.records[value.index] = raised(r, floor)
 
     def _watch(self, v: Value, **ends: float) -> None:
         """Check one end of a value more; of two that are asked for, the last and narrower one."""
@@ -303,11 +283,10 @@ class Attempt(Bounds):
                     self._hand_in(given, inner)
                     self._follow(inner)
             for i, value in enumerate(node.outputs):
-                if not value.is_floating:
-                    self._chosen |= {value.index} if self._is_chosen(node) else set()
-                else:
+                if value.is_floating:
                     self._fall[value.index] = self._fall_of(node, i)
-                    self._off[value.index] = self._error(node, i)
+                    self._off[value.index] = self._error(node, i, self._of)
+                    self._follow_excused(node, i)
                     if value.index in self._divisors:
                         self._floor_error(value)
                     self._forget_rounding(node, value)
@@ -317,12 +296,16 @@ class Attempt(Bounds):
     def _of(self, use: Use) -> Off:
         return self._off.get(use.value.index, EXACT)
 
+    def _with_excused(self, use: Use) -> Off:
+        return self._excused.get(use.value.index) or self._of(use)
+
     def _hand_in(self, uses: Sequence[Use], inner: ScaleGraph) -> None:
         """The arguments of a nested graph have the errors of operands."""
         for use, v in zip(uses, inner.inputs, strict=False):
             self._off[v.index] = self._of(use)
+            if use.value.index in self._excused:
+                self._excused[v.index] = self._excused[use.value.index]
             self._fall[v.index] = self._fall.get(use.value.index, 0.0)
-            self._chosen |= {v.index} if use.value.index in self._chosen else set()
 
     def _follow_loop(self, node: Node) -> None:
         """Errors of a carry grow with each iteration; those that grow faster do harm."""
@@ -368,7 +351,7 @@ class Attempt(Bounds):
             return max((self._fall.get(u.value.index, 0.0) for u in outs), default=0.0)
         vanish, m = vanish_of(node), self.seen[node.outputs[place].index]
         falls = [self._fall.get(u.value.index, 0.0) for u in node.uses if u.value.is_floating]
-        if self._is_chosen(node):  # a caller may choose the smallest entry
+        if vanish.is_part or self._choices.choose(node):  # it may be the smallest entry
             r = self.records[node.outputs[place].index]
             falls.append(INFINITY if m is None or r is None else m.high - r.low)
         if vanish.moves or vanish.is_sum:
@@ -376,17 +359,51 @@ class Attempt(Bounds):
         power = vanish.infinite(node, 0) if len(falls) == 1 else None
         return sum(falls) * max(abs(power or 1.0), 1.0)
 
-    def _is_chosen(self, node: Node) -> bool:
-        return any(u.value.index in self._chosen for u in node.uses)
+    # -- errors of results -------------------------------------------------------------------------
 
-    def _error(self, node: Node, place: int) -> Off:
+    def _follow_excused(self, node: Node, place: int) -> None:
+        """An excused error is one again where some entries are picked: they may be the smallest.
+
+        Where bounds make it larger than the rounding of an array, they say nothing of it.
+        """
+        value, picks = node.outputs[place], self._choices.pick(node)
+        if not (picks or value.index in self._choices.picked):
+            return
+        own = self._of_parts(node, value)
+        uses = [g.outputs[place] for g in node.returning if place < len(g.outputs)]
+        if own == EXACT and not any(u.value.index in self._excused for u in uses or node.uses):
+            return
+        if picks:
+            off = most(self._with_excused(u) for u in node.uses)
+            masks = [m.high for u in node.uses if (m := self._mask(node, u))]
+            off = off._replace(size=off.size + sum(masks))
+        else:
+            off = most((own, self._error(node, place, self._with_excused)))
+        m, floor = self.seen[value.index], off.size + digits_of(value)
+        if picks and not self._stays_large(value, off, floor):
+            self._off[value.index] = off
+        elif picks or (m is not None and floor <= m.high):
+            self._excused[value.index] = off
+
+    def _of_parts(self, node: Node, v: Value) -> Off:
+        """The error of the smaller part of a complex number, unless the flag tells of both."""
+        vanish = vanish_of(node)
+        is_made = v.aval.dtype.kind == "c" and not (node.graphs or vanish.moves or vanish.is_sum)
+        if not is_made or (vanish.is_product and v.index in self._told):
+            return EXACT
+        return Off(self._ends(v)[0], frozenset((v.index,)), False)
+
+    def _mask(self, node: Node, use: Use) -> Magnitude | None:
+        """The magnitude of a mask that multiplies."""
+        is_mask = vanish_of(node).is_product and use.value.index in self._choices.chosen
+        return self._exact(use.value) if is_mask else None
+
+    def _error(self, node: Node, place: int, of: Callable[[Use], Off]) -> Off:
         """By how much the entries of a result may be off, because numbers have vanished."""
         out = node.outputs[place]
         r = self.records[out.index]
         if node.graphs:
-            return most(
-                self._of(g.outputs[place]) for g in node.returning if place < len(g.outputs)
-            )
+            return most(of(g.outputs[place]) for g in node.returning if place < len(g.outputs))
         own = self._own(node, out, r)
         left, is_zero = self._infinity(node)
         if is_zero and out.index not in self._told:
@@ -394,19 +411,21 @@ class Attempt(Bounds):
         elif left < INFINITY:
             self._infinite[out.index] = left
         uses = [u for u in node.uses if u.value.is_floating]
-        given = most(map(self._of, uses))
+        given = most(map(of, uses))
         if given.size == NEVER:
             return own
         vanish = vanish_of(node)
         high = r.high if r is not None else self._ends(out)[1]
-        size = vanish.error(node, list(map(self._operand, uses)), high)
+        size = vanish.error(node, [self._operand(u, of(u)) for u in uses], high)
+        if (size == INFINITY or math.isnan(size)) and of != self._of:
+            return Off(INFINITY, own.sources | given.sources)
         if vanish.adds and not vanish.moves and size == INFINITY:  # a factorisation
-            given = most(self._of(u) for u in uses if not self._excuses(u.value, self._of(u)))
+            given = most(of(u) for u in uses if not self._excuses(u.value, of(u)))
         if size == INFINITY or math.isnan(size):
             self.harmful |= given.sources
             return own
         is_whole = given.is_whole and own.is_whole and vanish.keeps_zeros
-        if any(vanish.divides(node, u.position) and self._of(u).size > NEVER for u in uses):
+        if any(vanish.divides(node, u.position) and of(u).size > NEVER for u in uses):
             is_whole = False
         both = max(size, own.size) if is_whole else log_add(size, own.size)
         return Off(both, own.sources | given.sources, is_whole)
@@ -429,18 +448,18 @@ class Attempt(Bounds):
         is_small = r is None or r.low < low
         if not is_small:
             high = r.high if r is not None else INFINITY
-            is_small = vanish.least(node, list(map(self._operand, uses)), high) < low
+            is_small = vanish.least(node, [self._operand(u, EXACT) for u in uses], high) < low
         if not is_small:
             return EXACT
         half = bool(limits(v.aval.dtype).step)  # subnormal numbers count, and have fewer digits
         count = terms(node) if vanish.adds and not vanish.moves else 1
-        size = low - _digits(v) if half else low + math.log2(max(1, count))
+        size = low - digits_of(v) if half else low + math.log2(max(1, count))
         return Off(size, frozenset((v.index,)), not (half or vanish.adds) or vanish.moves)
 
-    def _operand(self, use: Use) -> Operand:
+    def _operand(self, use: Use, off: Off) -> Operand:
         r = self.records[use.value.index]
         is_positive = r is not None and not r.has_minus
-        return Operand(self._of(use).size, self._least(use), self._reach(use), is_positive)
+        return Operand(off.size, self._least(use), self._reach(use), is_positive)
 
     def _reach(self, use: Use) -> float:
         """By how much an operand amplifies an error: its bound, or what was seen and a distance."""
@@ -470,21 +489,24 @@ class Attempt(Bounds):
         off, m = self._off[v.index], self._exact(v)
         if off.size == NEVER:
             return
-        vanish, floor = vanish_of(node), off.size + _digits(v)
+        vanish, floor = vanish_of(node), off.size + digits_of(v)
         largest = max((u.value.size for u in node.uses), default=0)
         is_reduction = vanish.adds and not vanish.moves and FEW * v.size <= largest
         is_reduction = is_reduction and not self._suspects.isdisjoint(off.sources)
-        if self._is_firm(v, off) or self._excuses(v, off):
+        if self._is_firm(v, off):
+            self._off[v.index] = EXACT
+        elif self._excuses(v, off):
+            self._excused.setdefault(v.index, off)
             self._off[v.index] = EXACT
         elif is_reduction and m is not None and floor <= m.low - DIVISORS:
             self._watch(v, low=floor)
-            self.records[v.index] = _raised(self.records[v.index] or span(floor, m.high), floor)
+            self.records[v.index] = raised(self.records[v.index] or span(floor, m.high), floor)
             self._off[v.index] = EXACT
 
     def _is_firm(self, v: Value, off: Off) -> bool:
         """Whether an error is below the last digit of every entry."""
         r = self.records[v.index]
-        return r is not None and not r.zero and off.size <= r.low - _digits(v)
+        return r is not None and not r.zero and off.size <= r.low - digits_of(v)
 
     def _falls(self, off: Off) -> bool:
         """Whether a source vanishes though no operand is nearly zero, as a tail does.
@@ -501,14 +523,19 @@ class Attempt(Bounds):
         call may be too small for that, its largest entry is checked.
         """
         m, r = self.seen[v.index], self.records[v.index]
-        if m is None or m.is_zero or not _is_sum(v):
+        if m is None or m.is_zero or not is_sum(v):
             return False
         if r is None or not (r.has_plus and r.has_minus):
             return False
-        floor = off.size + _digits(v)
+        floor = off.size + digits_of(v)
         if v.node and not v.node.graphs:
             floor -= math.log2(max(1, terms(v.node))) / 2
-        if floor + (0.0 if m.exact else 12.0) > m.high:
+        return self._stays_large(v, off, floor)
+
+    def _stays_large(self, v: Value, off: Off, floor: float) -> bool:
+        """Whether the largest entry is above a floor, which is checked where it may fall."""
+        m = self.seen[v.index]
+        if m is None or m.is_zero or floor + (0.0 if m.exact else 12.0) > m.high:
             return False
         if self._falls(off) or floor > m.high - self._fall[v.index]:
             self._watch(v, peak=floor)
@@ -538,46 +565,5 @@ class Attempt(Bounds):
         off, low = self._off.get(v.index, EXACT), self._ends(v)[0]
         if off.size == NEVER or self._is_firm(v, off):
             return
-        if off.size > (low if off.is_whole else low - _digits(v)):
+        if off.size > (low if off.is_whole else low - digits_of(v)):
             self.harmful |= off.sources
-
-
-def _digits(v: Value) -> int:
-    return MANTISSA.get(str(v.aval.dtype), 24)
-
-
-def _clipped(r: Record, cap: float) -> Record:
-    """Entries that are at most `2^cap`."""
-    plus = (min(r.plus_low, cap), min(r.plus_high, cap)) if r.has_plus else (INFINITY, NEVER)
-    minus = (min(r.minus_low, cap), min(r.minus_high, cap)) if r.has_minus else (INFINITY, NEVER)
-    return Record(*plus, *minus, r.zero, r.grid, r.cancelled)
-
-
-def _raised(r: Record, floor: float) -> Record:
-    """Entries that are at least `2^floor`."""
-    plus = (max(r.plus_low, floor), max(r.plus_high, floor)) if r.has_plus else (INFINITY, NEVER)
-    minus = (
-        (max(r.minus_low, floor), max(r.minus_high, floor)) if r.has_minus else (INFINITY, NEVER)
-    )
-    return Record(*plus, *minus, False, r.grid, r.cancelled)
-
-
-def _is_sum(v: Value) -> bool:
-    """Whether a value is a sum, perhaps moved, or a transform or a factor of sums."""
-    while (node := v.node) is not None:
-        if node.graphs:
-            if not node.is_call:
-                return False
-            inner = node.graphs[-1].outputs
-            place = next(i for i, out in enumerate(node.outputs) if out is v)
-            if place >= len(inner):
-                return False
-            v = inner[place].value
-        elif vanish_of(node).moves or vanish_of(node) is CONVERTED:
-            moved = [u.value for u in node.uses if u.value.is_floating]
-            if not moved:
-                return False
-            v = moved[0]
-        else:
-            return vanish_of(node).adds
-    return False

@@ -23,6 +23,7 @@ from ..laws._vanish import Vanish
 from ..numbers._extremes import Window
 from ..numbers._interval_record import worst_case
 from ._attempt import Attempt, Impossible, Inner
+from ._choices import Choices, choices_of
 
 # Bits that windows reach beyond what was seen. Wide windows save looks at later calls (promise 3
 # holds for any); fewer distances save time at the first call, 10 us per equation each.
@@ -68,10 +69,10 @@ def find(
     """
     if exponents.saturated:
         return None
-    divisors = divisors_of(graph)
+    divisors, choices = divisors_of(graph), choices_of(graph, arguments)
     best: tuple[float, Windows] | None = None
     for distance in distances:
-        found = _Try(graph, exponents, arguments, seen, distance).windows(divisors)
+        found = _Try(graph, exponents, arguments, seen, distance).windows(divisors, choices)
         if found is None:
             continue
         if found.are_proved:
@@ -92,14 +93,14 @@ class _Try(NamedTuple):
     seen: Magnitudes
     distance: float
 
-    def windows(self, divisors: frozenset[int]) -> Windows | None:
+    def windows(self, divisors: frozenset[int], choices: Choices) -> Windows | None:
         """Windows at this distance, if there are any."""
         graph, e = self.graph, self.exponents
         told = suspects = frozenset[int]()
         for _ in range(ROUNDS):
             try:
                 with worst_case():
-                    how = self.distance, told, suspects, divisors
+                    how = self.distance, told, suspects, divisors, choices
                     run = Attempt(graph, e, self.seen, *how)
                     arguments = run.start(self.arguments)
             except (OverflowError, Impossible):

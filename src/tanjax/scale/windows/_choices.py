@@ -1,0 +1,79 @@
+"""What a caller chooses, of which no magnitude tells: indices, counts, truths and masks.
+
+    f = lambda i, a, b: (a @ b)[i]
+    choices_of(graph, [None, m_a, m_b])  # chosen: {i}, picked: {a, b, a @ b}
+
+An array of sums may have entries that are lost beside its largest. Where a caller chooses among
+them, or a slice takes some, these entries may be all that is left.
+
+Sharp edge: a mask of floating dtype is told by the magnitudes of the look. Its entries are zeros
+and numbers of one magnitude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..graph._graph import Magnitude, Node, ScaleGraph, Value
+from ..laws._law import vanish_of
+
+
+class Choices(NamedTuple):
+    """Values by index.
+
+    **Fields:** `chosen`: integers, truths and masks that a caller chooses; `picked`: values of
+    which some entries are picked later.
+    """
+
+    chosen: frozenset[int]
+    picked: frozenset[int]
+
+    def choose(self, node: Node) -> bool:
+        """Whether a caller chooses some entries of an operand, by an index or a mask."""
+        is_product = vanish_of(node).is_product
+        return any(
+            u.value.index in self.chosen and (not u.value.is_floating or is_product)
+            for u in node.uses
+        )
+
+    def pick(self, node: Node) -> bool:
+        """Whether a result has some of the entries of an operand, not sums of all."""
+        if node.graphs or vanish_of(node).adds:
+            return False
+        largest = max((u.value.size for u in node.uses if u.value.is_floating), default=0)
+        is_less = vanish_of(node).moves and node.outputs[0].size < largest
+        return is_less or vanish_of(node).is_part or self.choose(node)
+
+
+def choices_of(graph: ScaleGraph, arguments: Sequence[Magnitude | None]) -> Choices:
+    """The choices of a program, given the magnitudes of its arguments, None of integers."""
+    chosen: set[int] = set()
+    for v, m in zip(graph.inputs, arguments, strict=True):
+        if m is None or (m.low == m.high and v.size > 1 and not m.is_zero):
+            chosen.add(v.index)
+    _follow(graph, chosen)
+    choices, picked = Choices(frozenset(chosen), frozenset()), set[int]()
+    for node in reversed(list(graph.walk())):
+        if choices.pick(node) or any(v.index in picked for v in node.outputs):
+            picked |= {u.value.index for u in node.uses if u.value.is_floating}
+            for inner in node.graphs:
+                picked |= {v.index for n in inner.walk() for v in n.outputs}
+    return Choices(choices.chosen, frozenset(picked))
+
+
+def _follow(graph: ScaleGraph, chosen: set[int]) -> None:
+    for node in graph.nodes:
+        for given, inner in zip(node.given, node.graphs, strict=False):
+            pairs = zip(given, inner.inputs, strict=False)
+            chosen |= {v.index for use, v in pairs if use.value.index in chosen}
+            _follow(inner, chosen)
+        chosen |= {v.index for v in node.outputs if _is_choice(node, v, chosen)}
+
+
+def _is_choice(node: Node, value: Value, chosen: set[int]) -> bool:
+    """Whether a result is chosen: made of choices alone, if it is floating."""
+    uses = [u for u in node.uses if u.value.is_floating] if value.is_floating else []
+    if uses and not vanish_of(node).moves:
+        return False
+    return any(u.value.index in chosen for u in uses or node.uses)
