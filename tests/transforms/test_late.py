@@ -60,13 +60,27 @@ def test_a_state_that_explodes_is_said_within_nine_calls(check):
     assert check == "now" or said
 
 
-def test_flags_that_no_call_has_read_are_said_where_plans_are_asked_for():
+def with_precision(step):
+    with jax.default_matmul_precision("highest"):
+        step(f32(1.0), f32(60.0))
+
+
+ENDS = {
+    "plans": lambda step: step.plans,
+    "deletion of the cache": lambda step: step.clear_cache(),
+    "call with another shape": lambda step: step(f32(1.0, 2.0), f32(60.0, 60.0)),
+    "call in another context": with_precision,
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_flags_that_no_call_has_read_are_said_by_whatever_is_asked_next(name):
     step, s = tj.jit(lambda s, x: jnp.exp(-x) * 1e30 + s * 1e-30), f32(8756.0)
     for x in (60.0,) * 6 + (95.0,):
         s = step(s, f32(x))
     assert not np.allclose(s, 5.5210821e-12, rtol=1e-5, atol=0)
     with pytest.warns(tj.ScaleWarning, match="handed back"):
-        step.plans  # noqa: B018
+        ENDS[name](step)
 
 
 def test_a_number_that_vanishes_in_the_last_call_of_a_loop_is_said_later():

@@ -829,3 +829,24 @@ def test_threads_that_call_at_once_wait_for_one_plan():
         list(pool.map(lambda _: planned(x), range(2)))
     assert len(planned.plans) == 1
     assert len(traces) == 1
+
+
+def test_arrays_whose_results_are_wrong_warn_on_every_call():
+    planned = tj.jit(lambda m, r: 6.674e-11 * m * m / r**2)
+    masses, distances = np.float32([2e30, 1e-25]), np.float32([1e11, 1e-15])
+    masses, distances = jnp.asarray(masses), jnp.asarray(distances)
+    for _ in range(3):
+        with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+            planned(masses, distances)
+
+
+def test_programs_with_effects_say_that_looks_are_slow():
+    def f(x):
+        jax.debug.callback(lambda _: None, x)
+        return 1 / (x - 1)
+
+    planned = tj.jit(f)
+    for i in range(15):
+        planned(jnp.float32(2 + i))
+    with pytest.warns(tj.ScaleWarning, match="slow"):
+        planned(jnp.float32(17))

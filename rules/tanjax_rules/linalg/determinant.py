@@ -237,7 +237,7 @@ def det_of_diagonal(a: Shaped[tj.AbstractArray, "n n"]) -> Scalar:
 @tj.det.implementation(tj.Symmetric, differentiate=True)
 @tj.det.implementation(tj.Hermitian, differentiate=True)
 def det_symmetric(a: FullStorage) -> Scalar:
-    return jnp.linalg.det(a.to_dense())
+    return tj.det.primal(a.to_dense())
 
 
 @tj.det.implementation(tj.Identity, differentiate=True)
@@ -266,7 +266,7 @@ def det_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
 
 @tj.det.implementation(tj.LowRankUpdate, differentiate=True)
 def det_update(a: SquareUpdate) -> Scalar:
-    return tj.det(a.base) * jnp.linalg.det(capacitance(a, tj.solve(a.base, a.u)))
+    return tj.det(a.base) * tj.det.primal(capacitance(a, tj.solve(a.base, a.u)))
 
 
 # -- cases ---------------------------------------------------------------------------------------

@@ -274,9 +274,10 @@ def det(a: SquareMatrix) -> Scalar:
     r"""The determinant of a square matrix.
 
     **Raises:** `ShapeError` if a structured `a` is not square.
+    **Cost:** that of `logdet`; its derivative a singular value decomposition if a pivot is zero.
     **Derivative:** $\bar A = \bar y \det(A) A^{-\top}$, the adjugate where singular.
     """
-    return jnp.linalg.det(a)
+    return dense.det(a)
 
 
 @operation(dense=True, check=checks.square, units="a: u -> u^1/2", core_ndims=(2,))

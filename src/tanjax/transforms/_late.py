@@ -1,8 +1,8 @@
 """Loops that hand back their state: results of a call that are arguments of the next one.
 
-To look at a state is to wait for it, and the device would stand still meanwhile. So nothing is
-waited for: the state of a call is looked at two calls later, when it has long been there (one that
-is donated, or large, at once; one on another device, there, beside the function's program); a flag
+To look at a state is to wait for it, and the device would stand still meanwhile. So the state of a
+call is looked at two calls later, and the device has those between to compute (one that is donated,
+or large, is looked at at once; one on another device, there, beside the function's program); a flag
 of values inside is handed from call to call, and every fourth call reads the one of four calls
 before.
 

@@ -88,6 +88,7 @@ class PlannedFunction:
         self._fun, self._options, self._flat, self._check = fun, options, flat, check
         self._said: set[str] = set()
         self._recent: Case | None = None
+        self._looping: Case | None = None  # whose results a loop hands back
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
         self._on_memory = OnMemory()
@@ -174,7 +175,22 @@ class PlannedFunction:
             return out
 
     def _answer(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """A call of a program that was traced."""
+        """A call of a program that was traced: the rules of the page `scale.md`.
+
+        1. The very arrays of the last call ran its program in `__call__`.
+        2. Arguments in the windows of a plan: its program.
+        3. Where values inside have windows, too, its flag decides (`_inside`).
+        4. Otherwise a look (`_look`): a plan is found or made, and windows are drawn.
+        5. Results that are handed back are looked at two calls later (`_in_loop`).
+        6. What takes too long to look at is sampled and bounded: windows decide (`_estimated`).
+        7. Without windows each call is a look; after 16 of them that is said once.
+        8. Programs with effects never run twice (`has_effects`).
+        9. Unchecked entries have windows that are wider, and no flags (`is_unchecked`).
+        10. Under a trace of JAX no case is found: `_call` runs JAX's program.
+        """
+        if (before := self._looping) is not None and before is not case:
+            self._looping = None
+            self._read(before)
         state = case.state
         pairs: Pairs = ()
         if state.handed.results:
@@ -215,6 +231,7 @@ class PlannedFunction:
             out = self._late.run(case, handed, args, kwargs, leaves)
         except FloatingPointError:
             return _NOTHING
+        self._looping = case
         RUNNING.add(self)
         return out
 
@@ -252,10 +269,7 @@ class PlannedFunction:
         self, case: Case, program: Any, out: PyTree, args: Args, kwargs: Kwargs, leaves: Leaves,
         pairs: Pairs, entry: Entry,
     ) -> None:  # fmt: skip
-        """Keep what the next call is compared with.
-
-        The first call of a loop is waited for, so that windows lie around what it hands back.
-        """
+        """Keep what the next call is compared with."""
         from ._cases import Handed
         from ._late import references
 
@@ -321,9 +335,11 @@ class PlannedFunction:
             self._once(alarm) if plan.is_of_program(alarm) else self._warn(alarm)
         program = entry.program if entry.flagged is None else functools.partial(_unread, entry)
         self._note(case, program, out, args, kwargs, leaves, pairs, entry)
+        if alarms:  # the same arrays are looked at again, and what is wrong is said again
+            self.last = Last()
         looks = 0 if entry.watch is not None else looks + 1
         case.swap(looks=looks)
-        if looks == _SAID and not plan.has_effects:
+        if looks == _SAID:
             self._once(SLOW.format(_SAID))
         return out
 
@@ -477,8 +493,9 @@ class PlannedFunction:
 
     def clear_cache(self) -> None:
         """Forget all programs and plans."""
+        self.read_flags()
         self._making.clear()
-        self.last, self._recent, self._of_hosts = Last(), None, None
+        self.last, self._recent, self._looping, self._of_hosts = Last(), None, None, None
         self._on_memory = OnMemory()
 
     def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:

@@ -6,7 +6,7 @@ factors that are at hand solve that equation and its transpose. So one factorisa
 value, both modes, and second derivatives, under every transformation.
 """
 
-from ._determinant import sign_and_logarithm as sign_and_logarithm
+from ._determinant import det as det, sign_and_logarithm as sign_and_logarithm
 from ._divided_differences import WithDifferences as WithDifferences
 from ._equations import (
     discrete_lyapunov as discrete_lyapunov,

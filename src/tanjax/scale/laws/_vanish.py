@@ -111,6 +111,11 @@ class Vanish(NamedTuple):
         return self.error in (_product, _products)
 
     @property
+    def is_monomial(self) -> bool:
+        """True if results are products of operands, or moved."""
+        return self.moves or self in (PRODUCT, SQUARE, WHOLE_POWER)
+
+    @property
     def keeps_zeros(self) -> bool:
         """Whether the result is zero where the first operand is, or any factor of a product."""
         return self.moves or self.flag in (_unless_zero, _of_factors)
@@ -148,6 +153,11 @@ def _is_small(x: jax.Array) -> jax.Array:
     return magnitude(x) < _coarse(x) if x.dtype.kind == "c" else is_tiny(x)
 
 
+def _room(out: jax.Array) -> float:
+    """The least size of a product that keeps its digits; of two parts, also in their difference."""
+    return _coarse(out) if out.dtype.kind == "c" else limits(out.dtype).normal
+
+
 def _parts(x: AnyArray) -> Sequence[AnyArray]:
     return (x.real, x.imag) if x.dtype.kind == "c" else (x,)
 
@@ -164,7 +174,7 @@ def _unless_zero(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
 
 def _of_factors(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
     for a, b in itertools.product(*map(_parts, xs)):
-        yield is_tiny(a * b) & (a != 0) & (b != 0)
+        yield (jnp.abs(a * b) < _room(out)) & (a != 0) & (b != 0)
 
 
 def _of_two_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
@@ -190,7 +200,7 @@ def _of_products(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
     if summed != out.dtype:
         least = [x.astype(summed) for x in least]
         yield is_tiny(out)
-    yield least[0] * least[1] < limits(summed).normal
+    yield least[0] * least[1] < (_room(out) if summed == out.dtype else limits(summed).normal)
 
 
 def _of_factors_of_matrix(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:

@@ -17,6 +17,7 @@ readers would not need that.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -69,6 +70,9 @@ class Watcher(Protocol):
 
     def note(self, flag: jax.Array) -> None:
         """Join the flag of a nested graph."""
+
+    def besides(self, graphs: Sequence[ScaleGraph]) -> jax.Array:
+        """The flag of graphs that are not run."""
 
     def raised(self) -> jax.Array:
         """The flag."""
@@ -235,6 +239,8 @@ def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) 
         return results
     if node.graphs:
         inner = [operands[use.position] for use in node.given[0]]
+        if watch:
+            _enter(watch, node.graphs[0], inner)
         return _run(node.graphs[0], inner, e, watch)
     law, is_guarded = law_of(node), node.index in e.guarded
     operands = apart(node, operands, is_guarded)
@@ -273,10 +279,13 @@ class _Inside(NamedTuple):
         if not self.flags:
             return tuple(_run(graph, arguments, self.e))
         watch = self.watch.fresh()  # type: ignore[union-attr]
-        for value, x in zip(graph.inputs, arguments, strict=True):
-            watch.entered(value, x)
+        _enter(watch, graph, arguments)
         results = _run(graph, arguments, self.e, watch)
         return (lax.max(before[0], watch.raised()), *results)
+
+    def besides(self, graphs: Sequence[ScaleGraph]) -> Flags:
+        """The flags of graphs that are not run."""
+        return (self.watch.besides(graphs),) if self.flags else ()  # type: ignore[union-attr]
 
     def cut(self, results: Sequence[Array]) -> tuple[Flags, Arrays]:
         """Flags and results apart."""
@@ -361,6 +370,11 @@ def _is_watched(graph: ScaleGraph, watch: Watcher | None) -> bool:
     )
 
 
+def _enter(watch: Watcher, graph: ScaleGraph, arguments: Sequence[Array]) -> None:
+    for value, x in zip(graph.inputs, arguments, strict=True):
+        watch.entered(value, x)
+
+
 def _select_rows(rows: Array, new: Array, old: Array) -> Array:
     """The rows of `new` where a mask over the leading axes is true, those of `old` elsewhere."""
     mask = lax.broadcast_in_dim(rows, new.shape, tuple(range(rows.ndim)))
@@ -368,7 +382,11 @@ def _select_rows(rows: Array, new: Array, old: Array) -> Array:
 
 
 def _cond(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    branches = [lambda *args, b=branch: inside.run(b, args, inside.flags) for branch in node.graphs]
+    def run(branch: ScaleGraph, *args: Array) -> tuple[Array, ...]:
+        others = [g for g in node.graphs if g is not branch]
+        return inside.run(branch, args, inside.besides(others))
+
+    branches = [functools.partial(run, branch) for branch in node.graphs]
     index, *others = operands
     return inside.cut(lax.switch(index.astype(np.int32), branches, *others))
 

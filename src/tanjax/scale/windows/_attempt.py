@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tanjax import _compat
 from tanjax._dtype_range import limits, normal_range
@@ -34,7 +34,7 @@ from ..laws._vanish import CONVERTED, HARMFUL, Operand, terms
 from ..magnitudes._intervals import Bounds
 from ..numbers._extremes import Window
 from ..numbers._interval_record import INFINITY, Record, clipped, log_add, raised, span
-from ._choices import Choices
+from ._choices import FEW, Choices
 from ._errors import EXACT, NEVER, Off, digits_of, is_sum, most
 
 MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
@@ -42,7 +42,6 @@ MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
 # lie around zero come closer to it on each call.
 DOWNWARDS = 16.0
 DIVISORS = 4.0  # the same of a divisor, by whose size everything behind it grows
-FEW = 8  # times as many terms as sums make a check of these cheap; a largest of fewer is one number
 SLACK = 4.0  # bits by which errors may be amplified more than by the numbers of the look
 
 
@@ -53,12 +52,14 @@ class Impossible(Exception):
 class Inner(NamedTuple):
     """A window on a value inside, in log2; None where not asked.
 
-    **Fields:** `high`, `low`: ends of all entries; `peak`: the least that the largest entry may be.
+    **Fields:** `high`, `low`: ends of all entries; `peak`: the least that the largest entry may be;
+    `spares_zero`: or it may be zero, if the operands are.
     """
 
     high: float | None = None
     low: float | None = None
     peak: float | None = None
+    spares_zero: bool = False
 
 
 class Attempt(Bounds):
@@ -226,7 +227,7 @@ class Attempt(Bounds):
         self._watch(value, low=floor)
         self.records[value.index] = raised(r, floor)
 
-    def _watch(self, v: Value, **ends: float) -> None:
+    def _watch(self, v: Value, **ends: Any) -> None:
         """Check one end of a value more; of two that are asked for, the last and narrower one."""
         self.inner[v.index] = self.inner.get(v.index, Inner())._replace(**ends)
 
@@ -462,11 +463,11 @@ class Attempt(Bounds):
         return Operand(off.size, self._least(use), self._reach(use), is_positive)
 
     def _reach(self, use: Use) -> float:
-        """By how much an operand amplifies an error: its bound, or what was seen and a distance."""
+        """By how much an operand amplifies an error: a bound, or what was seen and a distance."""
         v, m = use.value, self._exact(use.value)
         r = self.records[v.index]
         top = r.high if r is not None else normal_range(v.aval.dtype)[1]
-        if m is None:
+        if m is None or v.index in self._choices.monomials:
             return top
         if limits(v.aval.dtype).step:
             return min(top, m.high + self.distance)
@@ -537,8 +538,11 @@ class Attempt(Bounds):
         m = self.seen[v.index]
         if m is None or m.is_zero or floor + (0.0 if m.exact else 12.0) > m.high:
             return False
-        if self._falls(off) or floor > m.high - self._fall[v.index]:
-            self._watch(v, peak=floor)
+        if v.size < FEW or self._falls(off) or floor > m.high - self._fall[v.index]:
+            before = self.inner.get(v.index, Inner())
+            floor = max(floor, floor if before.peak is None else before.peak)
+            spares = off.sources <= {v.index} and (before.peak is None or before.spares_zero)
+            self._watch(v, peak=floor, spares_zero=spares)
         return True
 
     def _decides(self, node: Node) -> None:

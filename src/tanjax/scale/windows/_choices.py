@@ -18,16 +18,19 @@ from typing import NamedTuple
 from ..graph._graph import Magnitude, Node, ScaleGraph, Value
 from ..laws._law import vanish_of
 
+FEW = 8  # a check of fewer numbers costs nothing: the compiler fuses it
+
 
 class Choices(NamedTuple):
     """Values by index.
 
     **Fields:** `chosen`: integers, truths and masks that a caller chooses; `picked`: values of
-    which some entries are picked later.
+    which some entries are picked later; `monomials`: products of arguments, whose bounds are sharp.
     """
 
     chosen: frozenset[int]
     picked: frozenset[int]
+    monomials: frozenset[int] = frozenset()
 
     def choose(self, node: Node) -> bool:
         """Whether a caller chooses some entries of an operand, by an index or a mask."""
@@ -39,18 +42,20 @@ class Choices(NamedTuple):
 
     def pick(self, node: Node) -> bool:
         """Whether a result has some of the entries of an operand, not sums of all."""
-        if node.graphs or vanish_of(node).adds:
+        if node.graphs or not node.outputs:
             return False
+        vanish, size = vanish_of(node), node.outputs[0].size
         largest = max((u.value.size for u in node.uses if u.value.is_floating), default=0)
-        is_less = vanish_of(node).moves and node.outputs[0].size < largest
-        return is_less or vanish_of(node).is_part or self.choose(node)
+        if vanish.adds:
+            return size < min(FEW, largest)
+        return vanish.is_part or self.choose(node) or (vanish.moves and size < largest)
 
 
 def choices_of(graph: ScaleGraph, arguments: Sequence[Magnitude | None]) -> Choices:
     """The choices of a program, given the magnitudes of its arguments, None of integers."""
     chosen: set[int] = set()
     for v, m in zip(graph.inputs, arguments, strict=True):
-        if m is None or (m.low == m.high and v.size > 1 and not m.is_zero):
+        if m is None or ((m.is_zero or m.low == m.high) and v.size > 1):
             chosen.add(v.index)
     _follow(graph, chosen)
     choices, picked = Choices(frozenset(chosen), frozenset()), set[int]()
@@ -59,7 +64,12 @@ def choices_of(graph: ScaleGraph, arguments: Sequence[Magnitude | None]) -> Choi
             picked |= {u.value.index for u in node.uses if u.value.is_floating}
             for inner in node.graphs:
                 picked |= {v.index for n in inner.walk() for v in n.outputs}
-    return Choices(choices.chosen, frozenset(picked))
+    monomials = {v.index for v in (*graph.inputs, *graph.constants)}
+    for node in graph.nodes:
+        vanish = vanish_of(node)
+        if vanish.is_monomial and all(u.value.index in monomials for u in node.uses):
+            monomials |= {v.index for v in node.outputs}
+    return Choices(choices.chosen, frozenset(picked), frozenset(monomials))
 
 
 def _follow(graph: ScaleGraph, chosen: set[int]) -> None:

@@ -73,6 +73,10 @@ class _Extremes:
         """Join the ends of a nested graph."""
         self._found = lax.max(self._found, found)
 
+    def besides(self, graphs: Sequence[ScaleGraph]) -> jax.Array:
+        """Of graphs that are not run, no ends."""
+        return jnp.full_like(self._found, -jnp.inf)
+
     def raised(self) -> jax.Array:
         """All ends."""
         if not self._ends:

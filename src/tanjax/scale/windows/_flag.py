@@ -24,7 +24,6 @@ from ..graph._graph import Exponents, Node, ScaleGraph, Value
 from ..laws._law import vanish_of
 from ..laws._vanish import is_tiny, magnitude
 from ..replay._replay import Array, Arrays, run_watched
-from ._attempt import Inner
 from ._find import Windows
 
 # The ends of windows as stored numbers, and the program with a flag.
@@ -58,7 +57,7 @@ def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
     def run(limits: Limits, arguments: Sequence[Array]) -> tuple[jax.Array, Arrays]:
         watch = _Watch(windows, places, limits)
         results = run_watched(graph, arguments, hidden, watch)
-        return watch.raised(), results
+        return watch.flag(), results
 
     return run
 
@@ -74,35 +73,56 @@ class _Watch:
         self._windows, self._places, self._limits = windows, places, limits
         self.asked = windows.told | windows.inner.keys()
         self._bad: dict[tuple[int, ...], jax.Array] = {}
+        self._peaks = [i for i, w in sorted(windows.inner.items()) if w.peak is not None]
+        self._high: dict[int, jax.Array] = {}
 
     def fresh(self) -> _Watch:
         """A watch of a nested graph."""
         return _Watch(self._windows, self._places, self._limits)
 
-    def note(self, bad: jax.Array) -> None:
-        """Raise the flag where this is true; of a nested graph, its flag."""
+    def note(self, flags: jax.Array) -> None:
+        """Join the flags of a nested graph."""
+        bad, *high = flags
+        self._raise(bad)
+        for index, is_high in zip(self._peaks, high, strict=True):
+            self._note_high(index, is_high)
+
+    def raised(self) -> jax.Array:
+        """Whether anything is wrong, and of each peak whether it was seen, in some iteration."""
+        none = jnp.array(False)
+        bad = functools.reduce(lax.bitwise_or, map(jnp.any, self._bad.values()), none)
+        return jnp.stack([bad, *(self._high.get(i, none) for i in self._peaks)])
+
+    def flag(self) -> jax.Array:
+        """The flag of the program."""
+        bad, *high = self.raised()
+        return functools.reduce(lax.bitwise_or, map(jnp.logical_not, high), bad)
+
+    def besides(self, graphs: Sequence[ScaleGraph]) -> jax.Array:
+        """The flags of a branch that is not taken: its peaks count as seen."""
+        inside = {v.index for g in graphs for n in g.walk() for v in n.outputs}
+        return jnp.array([False, *(i in inside for i in self._peaks)])
+
+    def _raise(self, bad: jax.Array) -> None:
         before = self._bad.get(bad.shape)
         self._bad[bad.shape] = bad if before is None else before | bad
 
-    def raised(self) -> jax.Array:
-        """The flag."""
-        return functools.reduce(lax.bitwise_or, map(jnp.any, self._bad.values()), jnp.array(False))
+    def _note_high(self, index: int, is_high: jax.Array) -> None:
+        self._high[index] = self._high[index] | is_high if index in self._high else is_high
 
     def entered(self, value: Value, x: Array) -> None:
         """An argument of a nested graph."""
-        window = self._windows.inner.get(value.index)
-        if window is not None:
-            self._within(window, self._limits[self._places[value.index]], x)
+        self._within(value, x, [])
 
     def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
         """A value is read at another exponent."""
         if value.index in self._windows.told:
-            self.note(is_tiny(after) & (before != 0))
+            self._raise(is_tiny(after) & (before != 0))
 
     def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
         """An equation was run."""
         for value, x in zip(node.outputs, results, strict=True):
-            self.entered(value, x)
+            self._within(value, x, operands)
             if value.index in self._windows.told and not node.graphs:
                 self._tells(node, operands, x)
 
@@ -112,14 +132,29 @@ class _Watch:
             return
         floating = [y for u, y in zip(node.uses, operands, strict=True) if u.value.is_floating]
         for bad in vanish.flag(floating, x):
-            self.note(bad)
+            self._raise(bad)
 
-    def _within(self, window: Inner, limits: Limits, x: jax.Array) -> None:
-        size = magnitude(x)
+    def _within(self, value: Value, x: jax.Array, operands: Arrays) -> None:
+        window = self._windows.inner.get(value.index)
+        if window is None:
+            return
+        size, limits = magnitude(x), self._limits[self._places[value.index]]
         if window.high is not None:
             largest = np.asarray(jnp.finfo(size.dtype).max, limits.dtype)
-            self.note(~(size <= jnp.minimum(limits[0], largest).astype(size.dtype)))
+            self._raise(~(size <= jnp.minimum(limits[0], largest).astype(size.dtype)))
         if window.low is not None:
-            self.note(size < limits[1].astype(size.dtype))
-        if window.peak is not None and x.size:
-            self.note(jnp.max(size) < limits[2].astype(size.dtype))
+            self._raise(size < limits[1].astype(size.dtype))
+        if window.peak is not None:
+            is_high = jnp.max(size, initial=0) >= limits[2].astype(size.dtype)
+            if window.spares_zero:
+                is_high |= self._is_zero(value, operands)
+            self._note_high(value.index, is_high)
+
+    def _is_zero(self, value: Value, operands: Arrays) -> jax.Array:
+        """Whether a result is zero because its operands are."""
+        uses = value.node.uses if value.node else ()
+        zero = [
+            ~jnp.any(x != 0) for u, x in zip(uses, operands, strict=False) if u.value.is_floating
+        ]
+        is_product = value.node is not None and vanish_of(value.node).is_product
+        return functools.reduce(lax.bitwise_or if is_product else lax.bitwise_and, zero)
