@@ -70,7 +70,10 @@ def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
 
 
 def given(equation: JaxEquation, operands: Sequence[T]) -> list[Sequence[T]]:
-    """The operands that are the arguments of each jaxpr of an equation."""
+    """The operands that are the arguments of each jaxpr of an equation.
+
+    **Arguments:** `operands`: of the equation, in any form.
+    """
     params, kind = equation.params, KINDS.get(equation.primitive.name)
     if kind is Kind.WHILE:
         tested, fixed, carry, _ = _compat.Loop.of(params).cut(operands)

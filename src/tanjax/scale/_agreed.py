@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def agreed(ask: Callable[[], Plan], leaves: Sequence[Primal]) -> Plan:
     """Return the plan of this process, which all processes have made alike.
 
-    **Arguments:** `ask`: makes a plan. No clock decides it, so that equal numbers give equal plans.
+    **Arguments:** `ask`: makes a plan. No clock decides it, so that equal numbers give equal plans;
+    `leaves`: its arguments, of which some lie on several hosts.
     **Raises:** the error of `ask`, if all processes fail; `RuntimeError` if plans differ.
     """
     array = next(x.array for x in leaves if type(x) is Spread)

@@ -37,7 +37,10 @@ def scaled_call(
 
 
 def run(found: Plan, arguments: Sequence[jax.Array]) -> list[jax.Array]:
-    """The results of a planned program on plain arrays, compiled."""
+    """The results of a planned program, compiled, stored at the plan's exponents.
+
+    **Arguments:** `found`: the plan; `arguments`: plain arrays, as its graph has them.
+    """
     return jax.jit(replay(found.graph, found.exponents))(list(arguments))  # type: ignore[no-any-return]
 
 

@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is estimated, or
     must; `expected`: how many entries of each result are finite, not zero, not nan, if known;
     `free_outputs`: as given; `grade`: how it is known that later calls lose nothing, `"proved"`,
-    `"flagged"` or `"looked at"`; `looks`: on how many calls it was compared with the numbers;
+    `"flagged"`, `"looked at"` or `"unchecked"`; `looks`: on how many calls it was looked at;
     `alarms`: what is wrong in the results all the same; `doubts`: what plain JAX is asked for then;
     `unseen`: equations of whose numbers nothing is known, unless windows say that they do no harm.
     """
@@ -159,6 +159,7 @@ class Plan(NamedTuple):
 def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
     """The plan with what is known of these numbers if it loses none of them; None otherwise.
 
+    **Arguments:** `plan`: of other numbers; `arguments`: those of a call.
     **Cost:** about 10 µs per equation.
     """
     graph, at = plan.graph, plan.exponents
@@ -233,10 +234,13 @@ def plan(
 ) -> Plan:
     """Plan a closed jaxpr: about 10 µs per equation if nothing is out of range.
 
-    **Arguments:** `arguments`: arrays; a `Magnitude` or a `ShapeDtypeStruct` where there are no
-    numbers; `free_outputs`: which results may leave at exponents of their own; `graph`: of the
-    jaxpr, with the constants that tracing lost; `thorough`: run on numbers what a first plan only
-    estimated; `hide`: every product and quotient from XLA, because it made infinities.
+    **Arguments:** `closed`: the jaxpr; `arguments`: arrays; a `Magnitude` or a `ShapeDtypeStruct`
+    where there are no numbers; `free_outputs`: which results may leave at exponents of their own;
+    `graph`: of the jaxpr, with the constants that tracing lost; `notes`: of tracing;
+    `thorough`: run on numbers what a first plan only estimated; `hide`: every product and quotient
+    from XLA, because it made infinities.
+    **Returns:** the plan, the identity if nothing is lost; it never raises where no exponents hold
+    the numbers: `alarms` say what is wrong then.
     """
     start, given = time.perf_counter(), known_numbers(arguments)
     graph = graph or build(closed)

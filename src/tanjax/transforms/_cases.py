@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 # Places of arguments that are results of the last call, and of these results.
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
-Look: TypeAlias = Callable[[], bool]  # begun; it says whether all is in its windows
+Check: TypeAlias = Callable[[], bool]  # begun; it says whether all is in its windows
 
 
 class Handed(NamedTuple):
@@ -71,7 +71,7 @@ class Handed(NamedTuple):
 
     **Fields:** `results`: references to them; `entry`: whose program gave them; `pairs`: places of
     arguments, and of the results that they were; `calls`: with such arguments, one after the other;
-    `flag`: of all these calls; `waited`: the flag that is waited for next; `looks`: those at the
+    `flag`: of all these calls; `waited`: the flag that is waited for next; `checks`: those of the
     states of the last calls, the first one first, true where it was in its windows.
     """
 
@@ -81,7 +81,7 @@ class Handed(NamedTuple):
     calls: int = 0
     flag: jax.Array | None = None
     waited: jax.Array | None = None
-    looks: tuple[Look, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def flags(self) -> tuple[jax.Array, ...]:
@@ -94,14 +94,14 @@ class State(NamedTuple):
 
     **Fields:** `entries`: the last one found first; `handed`: of the last call; `unread`: flags of
     loops that have ended; `is_rewritten`: XLA has made infinities or zeros that no number explains,
-    so that everything is hidden from it; `looks`: so many calls in a row that no window covers.
+    so that everything is hidden from it; `in_a_row`: so many calls that no window covers.
     """
 
     entries: tuple[Entry, ...] = ()
     handed: Handed = Handed()
     unread: tuple[jax.Array | bool, ...] = ()
     is_rewritten: bool = False
-    looks: int = 0
+    in_a_row: int = 0
 
 
 class Case:

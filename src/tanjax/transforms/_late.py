@@ -79,18 +79,19 @@ def no_flag() -> jax.Array:
 class Late:
     """The calls of a planned function whose arguments are results of the last call.
 
-    **Arguments:** `looks`: whether anything is looked at; `donates`: whether arguments are donated.
+    **Arguments:** `checks`: whether anything is compared with windows; `donates`: whether arguments
+    are donated.
     """
 
-    def __init__(self, looks: bool, donates: bool) -> None:
-        self._looks, self._donates = looks, donates
+    def __init__(self, checks: bool, donates: bool) -> None:
+        self._checks, self._donates = checks, donates
 
     def is_due(self, handed: Handed) -> bool:
         """Whether a look at a state, or a flag, of the calls before says that something is wrong.
 
         Asked before each call; most of them read nothing.
         """
-        if len(handed.looks) >= _ASKED and not handed.looks[0]():
+        if len(handed.checks) >= _ASKED and not handed.checks[0]():
             return True
         return handed.calls % _WAITS == _WAITS - 1 and is_raised(handed.waited)
 
@@ -101,20 +102,20 @@ class Late:
         """
         before, entry = handed.flag, handed.entry
         assert entry is not None
-        looks = handed.looks[-_ASKED + 1 :]
-        if self._looks and entry.watch:  # first: a donated state is gone afterwards
+        checks = handed.checks[-_ASKED + 1 :]
+        if self._checks and entry.watch:  # first: a donated state is gone afterwards
             state = {a: leaves[a] for a, _ in handed.pairs}
             is_kept = not self._donates and sum(x.nbytes for x in state.values()) <= _HELD
-            looks += (entry.watch.begin(state, is_kept),)
+            checks += (entry.watch.begin(state, is_kept),)
         if entry.flagged is None:
             out = entry.program(*args, **kwargs)
         else:
             given = no_flag() if before is None else before
             flag, out = entry.flagged(entry.limits, given, *args, **kwargs)
-            before = flag if self._looks else None
+            before = flag if self._checks else None
         is_read = handed.calls % _WAITS == _WAITS - 1
         waited = before if is_read else handed.waited
-        new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, looks)
+        new = Handed(references(out), entry, handed.pairs, handed.calls + 1, before, waited, checks)
         with case.lock:
             if case.state.handed is not handed:  # another thread came between
                 self.end(case)
@@ -126,7 +127,7 @@ class Late:
         with case.lock:
             handed, unread = case.state.handed, case.state.unread
             case.swap(handed=Handed(), unread=(*unread, *handed.flags))
-            if not all([look() for look in handed.looks]):
+            if not all([check() for check in handed.checks]):
                 case.swap(unread=(*case.state.unread, True))
 
 

@@ -277,7 +277,7 @@ class PlannedFunction:
         with case.lock:
             if case.state.handed.calls:
                 self._late.end(case)
-            case.swap(handed=Handed(results, entry, pairs), looks=0)
+            case.swap(handed=Handed(results, entry, pairs), in_a_row=0)
         if case.state.unread:
             self._read(case, ready=True)
         self._remember(case, program, args, kwargs, leaves)
@@ -314,7 +314,7 @@ class PlannedFunction:
             self._fails(error)
             return out
         entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
-        kept, looks = self._given.kept(args, kwargs), case.state.looks
+        kept, in_a_row = self._given.kept(args, kwargs), case.state.in_a_row
         if found.is_new and plan.doubts and not (plan.has_effects or self._is_over_hosts):
             entry, alarms = self._ask_plain(case, entry, alarms, kept)
             plan = entry.plan
@@ -337,9 +337,9 @@ class PlannedFunction:
         self._note(case, program, out, args, kwargs, leaves, pairs, entry)
         if alarms:  # the same arrays are looked at again, and what is wrong is said again
             self.last = Last()
-        looks = 0 if entry.watch is not None else looks + 1
-        case.swap(looks=looks)
-        if looks == _SAID:
+        in_a_row = 0 if entry.watch is not None else in_a_row + 1
+        case.swap(in_a_row=in_a_row)
+        if in_a_row == _SAID:
             self._once(SLOW.format(_SAID))
         return out
 

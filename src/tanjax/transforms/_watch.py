@@ -5,7 +5,7 @@ while parameters change, batches that come in turn. Each place of a large argume
 was found there, weakly, so that only others are looked at.
 
     watch = Watch([Window(-3.0, 3.0)] * 2, [weights, data])
-    watch.takes([weights, data])  # both are looked at
+    watch.takes([weights, data])  # both are compared
     watch.takes([moved, data])  # only `moved`
 
 Sharp edge: an array of NumPy may have changed since, so it is looked at on every call.
@@ -61,13 +61,13 @@ class Watch:
         if not asked:
             return True
         arrays = [leaves[i] for i in asked]
-        found = self._look(tuple(asked), arrays)
+        found = self._check(tuple(asked), arrays)
         if found:
             self._remember(asked, arrays)
         return found
 
     def begin(self, leaves: Mapping[int, jax.Array], are_there: bool) -> Callable[[], bool]:
-        """Begin to look at some arguments; the function it gives says what was found.
+        """Begin to compare some arguments; the function it gives says what was found.
 
         **Arguments:** `leaves`: by their places; `are_there`: whether they will not be donated.
         Then NumPy looks at them when it is asked, and nothing is waited for before. Arguments that
@@ -80,16 +80,16 @@ class Watch:
         if not all(map(is_on_host, arrays)):
             return begin(arrays, [self.windows[i] for i in asked])
         if not (are_there and self._are_left):
-            found = self._look(asked, arrays)
+            found = self._check(asked, arrays)
             return lambda: found
 
-        def look() -> bool:
+        def check() -> bool:
             self._are_left = not any(x.is_deleted() for x in arrays)
-            return self._are_left and self._look(asked, arrays)
+            return self._are_left and self._check(asked, arrays)
 
-        return look
+        return check
 
-    def _look(self, places: tuple[int, ...], arrays: Sequence[Leaf]) -> bool:
+    def _check(self, places: tuple[int, ...], arrays: Sequence[Leaf]) -> bool:
         row = self._rows.get(places)
         if row is None:
             row = self._rows[places] = _row([self.windows[i] for i in places], arrays)

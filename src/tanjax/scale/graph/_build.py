@@ -155,7 +155,7 @@ class _Body:
 def build(closed: Readable, restored: Mapping[int, AnyArray] | None = None) -> ScaleGraph:
     """The scale graph of a closed jaxpr. Equations on which nothing depends are left out.
 
-    **Arguments:** `restored`: numbers of constants that did not fit in their dtype
-    (`_literals.py`), by the `id` of their place in the jaxpr.
+    **Arguments:** `closed`: the jaxpr; `restored`: numbers of constants that did not fit in their
+    dtype (`_literals.py`), by the `id` of their place in the jaxpr.
     """
     return _Builder(restored or {}).graph(closed, closed.consts, "input", 1.0)

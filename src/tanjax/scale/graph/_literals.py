@@ -72,6 +72,7 @@ def trace(
 
     **Arguments:** `make`: traces: `lambda: jax.jit(f).trace(*args)`; `fun`: the function of flat
     `arguments`, for a trace in float64; `written`: the function as the user has it, None for `fun`.
+    **Returns:** the jaxpr, its results, lost constants and notes. **Raises:** what tracing raises.
     **Cost:** one trace; a watched one (1.6 to 4 times as long) where it holds zeros of which
     nothing is known; a thorough one (10 times) where that does not know them either, and one in
     float64. Where a zero is written, the first is watched already.

@@ -90,7 +90,7 @@ MANTISSA = {
 
 
 def span(low: float, high: float, *, zero: bool = True) -> Record:
-    """Entries of either sign with `2^low <= |x| <= 2^high`."""
+    """Entries of either sign with `2^low <= |x| <= 2^high`; `zero`: there may be zeros."""
     return Record(low, high, low, high, zero)
 
 

@@ -82,7 +82,11 @@ Flags: TypeAlias = tuple[jax.Array, ...]  # the flag of a nested graph; none whe
 
 
 def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Array]], Arrays]:
-    """The program of a graph: from inputs to outputs, stored at these exponents."""
+    """The program of a graph.
+
+    **Arguments:** `e`: the exponents of its values and uses.
+    **Returns:** a function from inputs to outputs, both stored at these exponents.
+    """
     return lambda arguments: _run(graph, arguments, e)
 
 

@@ -31,7 +31,7 @@ def extremes(
 ) -> Callable[[Sequence[Array]], tuple[jax.Array, Arrays]]:
     """The program at exponents: from arguments to the ends of values, and results.
 
-    **Arguments:** `asked`: the indices of the values.
+    **Arguments:** `e`: the exponents of its values; `asked`: the indices of those to read.
     The ends are an array `(values, 2)`: of stored numbers the largest, and the least with a minus.
     """
 
@@ -46,7 +46,10 @@ def extremes(
 
 
 def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitudes:
-    """True magnitudes of what `extremes` gave; None of a value that is zero, or not asked."""
+    """True magnitudes of what `extremes` gave; None of a value that is zero, or not asked.
+
+    **Arguments:** `e`: the exponents that `extremes` was given; `found`: the ends from it.
+    """
     out: list[Magnitude | None] = []
     ends = np.asarray(found, np.float64) * (1.0, -1.0)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,7 +2,7 @@
 
     windows = find(graph, Exponents.none(graph), magnitudes_of_arguments, magnitudes)
     windows.arguments  # [Window(low=-38.0, high=42.0, ...)]: per argument
-    windows.inner  # {7: Inner(high=None, low=-4.0)}: of x / (y - z) the divisor
+    windows.inner  # {7: Inner(low=-4.0, ...)}: of x / (y - z) the divisor
 
 Several distances from the numbers that were seen are tried, the widest first. Windows on arguments
 alone are *proved*; windows on values inside are *flagged*: the program has to check them.
@@ -62,8 +62,9 @@ def find(
 ) -> Windows | None:
     """The widest proved windows around numbers, or else the cheapest that are flagged.
 
-    **Arguments:** `arguments`: the magnitudes of the arguments, None where they are not floating;
-    `seen`: those of all values in the same look.
+    **Arguments:** `exponents`: of the plan; `arguments`: the magnitudes of the arguments, None if
+    they are not floating; `seen`: those of all values in the same look; `distances`: bits that
+    windows may reach beyond them, the widest first.
     **Returns:** None if there are no windows: then each call has to be looked at.
     **Cost:** about 15 µs per equation and attempt, with at most three attempts and their rounds.
     """

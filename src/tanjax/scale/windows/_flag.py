@@ -50,7 +50,12 @@ def limits_of(windows: Windows, e: Exponents) -> np.ndarray:
 
 
 def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
-    """The program at exponents: from limits and arguments to a flag and results."""
+    """The program that tells whether its numbers have left their windows.
+
+    **Arguments:** `e`: the exponents of its values; `windows`: those of a plan.
+    **Returns:** a function from the limits of the windows inside, and arguments, to a flag, true
+    where a number has left its window, and results.
+    """
     hidden = e._replace(guarded=e.guarded | windows.hidden)
     places = {index: place for place, index in enumerate(sorted(windows.inner))}
 
