@@ -88,3 +88,9 @@ def test_structured_singular_matrices_have_the_adjugate(a):
     gradient = jax.grad(lambda x: tj.det(tj.add(a, x)))(jnp.zeros((4, 4)))
     want = jax.grad(by_permutations)(a.to_dense())
     np.testing.assert_allclose(gradient, want, atol=1e-12)
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [-0.5, 0.5, 1.0, 0.5, -0.5], [0.0]])
+def test_the_gradient_of_a_singular_toeplitz_matrix_is_nan(values):
+    for function in (tj.det, tj.logdet):
+        assert np.isnan(jax.grad(function)(tj.Toeplitz(jnp.array(values))).values).all()

@@ -260,7 +260,7 @@ def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
     Along a diagonal of $A = T^{-1}$ the entries differ by those of the displacement
     $Z_{-1} A - A Z_1 = x\,(J(z - 2e_0))^\top - z\,(Jx)^\top$, which a sum counts as often as
     entries follow. With the first column $x$ and row $Jw$, $w = T^{-1}e_{n-1}$, where diagonals
-    begin, this is four convolutions.
+    begin, this is four convolutions. They are nan if the matrix is singular to rounding.
     """
     sides = unit_and_border(f.a.values)
     sides = jnp.concatenate([sides, sides[::-1, :1]], axis=1)
@@ -273,7 +273,9 @@ def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
     below = convolve(weights * left, right[:, ::-1])[n - 1 :]
     above = convolve(left.at[:, 0].set(0), (weights * right)[:, ::-1])[: n - 1]
     lower, upper = weights * x - below, (weights * w[::-1])[:0:-1] - above
-    return jnp.concatenate([upper, lower])[::-1]
+    size = jnp.sum(jnp.abs(f.a.values)) * jnp.maximum(jnp.max(jnp.abs(x)), jnp.max(jnp.abs(w)))
+    regular = (lax.stop_gradient(size) * jnp.finfo(x.dtype).eps < 1) & jnp.isfinite(f.logabsdet)
+    return jnp.where(regular, jnp.concatenate([upper, lower])[::-1], jnp.nan)
 
 
 def convolve(left: Shaped[Array, "k n"], right: Shaped[Array, "k n"]) -> Shaped[Array, " d"]:
