@@ -197,6 +197,11 @@ def test_the_smaller_part_of_complex_products_is_right_or_warned_of():
     planned(near[0], w)
     with pytest.warns(tj.ScaleWarning, match="wrong"):
         planned(far[0], w)
+    planned = tj.jit(lambda z, w: jnp.imag(jnp.vdot(w, z)) * 1e15)
+    both = np.complex64([1e-15, 2e-15])
+    planned(near, both * (1 + 1j))
+    with pytest.warns(tj.ScaleWarning, match="wrong"):
+        planned(far, both)
 
 
 Z = np.array([1 + 0.6j, 0.9 + 0.5j])

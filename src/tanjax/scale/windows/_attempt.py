@@ -375,7 +375,7 @@ class Attempt(Bounds):
         if own == EXACT and not any(u.value.index in self._excused for u in uses or node.uses):
             return
         if picks:
-            off = most(self._with_excused(u) for u in node.uses)
+            off = most((own, *map(self._with_excused, node.uses)))
             masks = [m.high for u in node.uses if (m := self._mask(node, u))]
             off = off._replace(size=off.size + sum(masks))
         else:
@@ -497,7 +497,7 @@ class Attempt(Bounds):
         if self._is_firm(v, off):
             self._off[v.index] = EXACT
         elif self._excuses(v, off):
-            self._excused.setdefault(v.index, off)
+            self._excused[v.index] = most((off, self._excused.get(v.index, EXACT)))
             self._off[v.index] = EXACT
         elif is_reduction and m is not None and floor <= m.low - DIVISORS:
             self._watch(v, low=floor)
