@@ -49,7 +49,7 @@ Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval, w
 class Watcher(Protocol):
     """A reader of every number of a graph, which raises a flag (`scale/windows`).
 
-    A flag is a truth value, or numbers of which the largest count.
+    A flag is an array of truths, or of numbers, of which the largest count.
     """
 
     def entered(self, value: Value, x: Array) -> None:

@@ -13,8 +13,8 @@ Bounds that reach nowhere (a divisor near zero, the carry of a loop) are replace
 that value, around what was seen of it.
 
 Sharp edge. By how much products amplify an error is estimated from the numbers seen (`_reach`), as
-is the size of a sum of both signs of which an error is a rounding (`_fall_of`); its largest
-entry is checked where it may have fallen (`_falls`). Overflow is never estimated.
+is the size of many sums of both signs of which an error is a rounding (`_fall_of`). Their largest
+entry is checked where it may have fallen, and that of a few always. Overflow is never estimated.
 """
 
 from __future__ import annotations
