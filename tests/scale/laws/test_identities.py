@@ -348,6 +348,34 @@ def test_matrices_out_of_range(name, power):
         np.testing.assert_allclose(x, np.asarray(y), rtol=2e-5, atol=2e-6)
 
 
+def test_gradient_of_a_determinant_that_leaves_float32():
+    """JAX solves for a vector of ones, to see whether the matrix has full rank."""
+    f = lambda a: jnp.log(jnp.linalg.det(a))
+    a = jnp.array([[1e20, 1e19], [1e19, 1e20]], jnp.float32)
+    want = np.linalg.inv(np.asarray(a, float)).T
+    np.testing.assert_allclose(tj.jit(jax.grad(f))(a), want, rtol=2e-6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_substitution_whose_products_are_larger_than_all_numbers(transposed):
+    a = jnp.array([[1e20, 1e19], [0.0, 1e-20]], jnp.float32)
+    a = a.T[::-1, ::-1] if transposed else a
+    solve = lambda a: jax.scipy.linalg.solve_triangular(
+        a, jnp.ones(2, a.dtype), trans=int(transposed)
+    )
+    want = [1e20, -1e19] if transposed else [-1e19, 1e20]
+    np.testing.assert_allclose(tj.jit(solve)(a), want, rtol=1e-6)
+
+
+def test_substitution_whose_solution_has_numbers_that_float32_flushes():
+    a = jnp.array([[-1e18, 0.0], [-4e16, -0.2]], jnp.float32)
+    b = jnp.array([3e-21, -1e-26], jnp.float32)
+    solve = lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True)
+    want = np.linalg.solve(np.asarray(a, float), np.asarray(b, float))
+    assert abs(want[0]) < 1e-38
+    np.testing.assert_allclose(tj.jit(solve)(a, b)[1], want[1], rtol=1e-6)
+
+
 # -- what is left alone -----------------------------------------------------------------------
 
 

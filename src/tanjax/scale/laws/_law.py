@@ -59,6 +59,7 @@ class Many(enum.Enum):
     PRODUCTS = "multiplied in pairs, which are added up"
     UPDATES = "added to an entry in the dtype of the result"
     FACTORS = "multiplied, one after the other"
+    SOLVED = "multiplied by the results, and subtracted from an operand"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

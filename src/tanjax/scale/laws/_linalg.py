@@ -30,6 +30,7 @@ import numpy as np
 from jax import Array
 
 from tanjax import _compat
+from tanjax._dtype_range import normal_range
 from tanjax._jaxpr_types import JaxEquation
 
 from ..graph._graph import Exponents, Node, Value
@@ -41,7 +42,7 @@ from . import _lu, _rows as rows, _vanish as vanish
 from ._by_jax import homogeneous, in_double
 from ._forms import dtype_of
 from ._indexing import permutation
-from ._law import LAWS, Evaluate, known, law, spread_form
+from ._law import LAWS, Evaluate, Many, known, law, spread_form
 from ._powers_of_two import convert
 
 # Of the largest in a column: below, products leave float64 (`test_systems_in_any_units`).
@@ -173,7 +174,7 @@ def _solve_units(equation: JaxEquation) -> str:
 
 
 @law("triangular_solve", _solve_units, rows=rows.triangular_solve, work=_cube, spread=True,
-     vanish=vanish.SUBSTITUTION)  # fmt: skip
+     vanish=vanish.SUBSTITUTION, many=Many.SOLVED)  # fmt: skip
 def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     p = node.params
     a, b, lower, unit = xs[0], xs[1], p["lower"], p["unit_diagonal"]
@@ -185,6 +186,38 @@ def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     if p["left_side"]:
         return [_solved(a, b, lower, unit)]
     return [_transposed(_solved(_transposed(a), _transposed(b), not lower, unit))]
+
+
+def products_leave(
+    node: Node, xs: list[Wide], x: Wide, exponents: tuple[int, int]
+) -> tuple[Wide, int]:
+    """A solution, NaN where its product with a number beside the diagonal is lost.
+
+    The product is too large, or it counts beside the largest of the right-hand side, and the number
+    of the solution is flushed.
+
+    **Arguments:** `exponents`: of the right-hand side and the solution.
+
+    **Returns:** also how many numbers these are.
+    """
+    p, dtype = node.params, dtype_of(node)
+    smallest, largest = normal_range(dtype)
+    by_rows = p["left_side"] is p["transpose_a"]  # x_j meets row j of the matrix, or column j
+    across, along = (-2, -1) if p["left_side"] else (-1, -2)
+    tops = np.max(_logs(_triangle(xs[0], p["lower"], True)), -1 if by_rows else -2)
+    logs = _logs(x)
+    products = np.expand_dims(tops, along) + logs
+    digits = jnp.finfo(dtype).nmant + 1
+    counts = products > np.max(_logs(xs[1]), across, keepdims=True) - digits
+    bad = (logs < smallest + exponents[1]) & counts
+    bad = np.isfinite(products) & (bad | (products > largest + exponents[0]))
+    if not np.any(bad):
+        return x, 0
+    return Wide(np.where(bad, np.nan, x.array), x.exponent), int(np.count_nonzero(bad))
+
+
+def _logs(x: Wide) -> np.ndarray:
+    return np.where(x.array == 0, -np.inf, np.log2(np.abs(x.array)) + x.exponent)
 
 
 def _solved(a: Wide, b: Wide, lower: bool, unit: bool) -> Wide:

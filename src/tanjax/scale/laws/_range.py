@@ -48,6 +48,10 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
     if value.aval.dtype.itemsize == 2:  # summed up in float32
         return -math.inf
     operands = [use.value for use in node.uses[:2] if use.value.is_floating]
+    if many is Many.SOLVED:
+        if node.params["unit_diagonal"]:  # the factor below another one, with numbers up to 1
+            return -math.inf
+        operands[1] = value
     found = [m[v.index] for v in operands]
     if any(x is None or x.is_zero for x in found):
         return -math.inf

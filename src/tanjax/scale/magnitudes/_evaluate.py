@@ -30,6 +30,7 @@ import numpy as np
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
 from ..laws._by_jax import WITHOUT_LAW
 from ..laws._law import LAWS, Law, Many, applied, law_of, work_of
+from ..laws._linalg import products_leave
 from ..laws._range import is_garbled, is_reciprocal, vanishes
 from ..laws._reductions import parts_leave, parts_overflow, parts_vanish
 from ..numbers._measure import measure
@@ -333,7 +334,12 @@ class Run:
     def by_parts(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum or product of many, some of whose parts may leave the range."""
         exponent, kind = self.exponent(node.outputs[0]), "overflow"
-        if law.many is not Many.FACTORS:
+        if law.many is Many.SOLVED:
+            found, entries = products_leave(
+                node, xs, results[0], (self.exponent(node.uses[1]), exponent)
+            )
+            results = [found]
+        elif law.many is not Many.FACTORS:
             results, entries = parts_overflow(node, law, xs, results, exponent)
             if not entries:
                 results, entries = parts_vanish(node, law, xs, results, exponent)
