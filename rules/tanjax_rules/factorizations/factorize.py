@@ -19,6 +19,7 @@ import tanjax as tj
 from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
 
 from ..dtypes import floating
+from ..linalg.woodbury import right_of, weighted
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -289,15 +290,29 @@ def _check_parts(what: str, parts: Sequence[PyTree]) -> None:
 
 
 def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    """Woodbury: of the inverse `B⁻¹ - Z C⁻¹ D Vᵀ B⁻¹`, or of its transpose."""
+    """Woodbury: of the inverse `B⁻¹ - Z D C⁻¹ Vᵀ B⁻¹`, or of its transpose."""
     base, small, z = parts
     y = base.solve(b, transposed=transposed)
-    right = matrix.u if matrix.v is None else matrix.v
-    weigh = lambda rows: rows if matrix.d is None else matrix.d[:, None] * rows
     if not transposed:
-        return y - z @ small.solve(weigh(right.T @ y))
-    inner = weigh(small.solve(z.T @ b, transposed=True))
-    return y - base.solve(right @ inner, transposed=True)
+        return y - z @ weighted(matrix, small.solve(right_of(matrix).T @ y))
+    inner = small.solve(weighted(matrix, z.T @ b), transposed=True)
+    return y - base.solve(right_of(matrix) @ inner, transposed=True)
+
+
+def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
+    """`bᴴ x` as a sum of squares, of a definite matrix: of `b - U t` and `t`, with `t = D Vᵀ x`.
+
+    `bᴴ x` itself cancels where `b` is near the span of `U`. This sum is the least over `t`, so that
+    rounding of `t` counts by its square.
+    """
+    base, small, _ = parts
+    u, v = matrix.u, right_of(matrix)
+    w = small.solve(v.T @ base.solve(b))  # Vᵀ x
+    t = weighted(matrix, w)
+    r = b - u @ t
+    if matrix.v is not None or jnp.iscomplexobj(u):  # Uᴴ x is another product, or nearly the same
+        w = w + (jnp.conj(u) - v).T @ base.solve(r)
+    return base.inv_quad(r) + jnp.sum(jnp.conj(t) * w, axis=(-2, -1))
 
 
 def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
@@ -307,14 +322,13 @@ def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Sc
 
 @tj.factorize.implementation(tj.LowRankUpdate, differentiate=True)
 def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
-    """The base, and the small matrix `I + D Vᵀ B⁻¹ U` of Woodbury and the determinant lemma."""
+    """The base, and the small matrix `C = I + Vᵀ B⁻¹ U D` of Woodbury and the determinant lemma."""
     base = tj.factorize(a.base)
     z = base.solve(a.u)
-    right = a.u if a.v is None else a.v
-    inner = right.T @ z
-    inner = inner if a.d is None else a.d[:, None] * inner
+    inner = right_of(a).T @ z
+    inner = inner if a.d is None else inner * a.d
     small = factorize_dense(jnp.eye(inner.shape[0], dtype=inner.dtype) + inner)
-    plan = tj.FactorizationPlan(_solve_update, _slogdet_update)
+    plan = tj.FactorizationPlan(_solve_update, _slogdet_update, inv_quad=_inv_quad_update)
     return tj.Factorization(a, (base, small, z), plan, a.shape[0])
 
 
@@ -352,6 +366,8 @@ def cases() -> Iterator[Case]:
         (tj.Hermitian(s.definite(2, complex=True), definite=True), s.complex(2)),
         (tj.Kronecker(definite, triangular), s.normal(4, 1)),
         (tj.LowRankUpdate(symmetric, thin, None, 0.1 * s.normal(2, 1)), s.normal(2, 2)),
+        (tj.LowRankUpdate(triangular, thin, s.positive(1)), s.normal(2)),
+        (tj.LowRankUpdate(tj.Diagonal(s.positive(2)), s.complex(2, 1)), s.complex(2)),
         (tj.BlockDiagonal(s.regular(2), tj.Diagonal(s.positive(1))), s.normal(3)),
         (tj.Scaled(tj.Symmetric(s.normal(2, 2)), s.positive()), s.normal(2)),
     ):

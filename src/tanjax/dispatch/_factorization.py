@@ -110,7 +110,7 @@ class Factorization:
     def _inv_quad(self, b: Natural) -> Natural:
         b = as_array(b)
         if self.plan.inv_quad is None or b.ndim == 0 or b.shape[-2 if b.ndim > 1 else -1] != self.n:
-            return _paired(b, self.solve(b))
+            return _paired(b, self._solve(False, b))
         return self._mapped(self.plan.inv_quad, b[:, None] if b.ndim == 1 else b)
 
     def slogdet(self) -> SlogdetResult:
@@ -167,13 +167,15 @@ class Factorization:
 
         **Arguments:** `b`, `(n,)` or `(..., n, k)`. **Returns:** the unit of `b` squared over that
         of the matrix; real for real arguments.
+        Of a `LowRankUpdate` it keeps its digits where `b` is near the span of the update, as
+        `b @ f.solve(b)` does not.
+
         **Derivative:** $\bar A = -\bar q\, (A^{-\top}\bar b)(A^{-1}b)^\top$.
         """
         if not is_quantity(b) and self.unit is None:
             return self._inv_quad(b)
-        return UnitFunction("inv_quad", _paired, "b: u, x: v -> u*v", names=("b", "x"))(
-            b, self.solve(b)
-        )
+        q = UnitFunction("inv_quad", self._inv_quad, "b: u -> u*u", names=("b",))(b)
+        return q if self.unit is None else q / unitful(jnp.ones((), _real(q)), self.unit)
 
     def __repr__(self) -> str:
         unit = "" if self.unit is None else f", unit={self.unit}"
