@@ -572,3 +572,47 @@ def test_a_map_into_one_ref_says_what_to_map():
     with pytest.raises(Exception, match="unbatched array reference") as caught:
         jax.vmap(lambda y: add(r, y))(jnp.ones((4, 3)))
     assert any("add would write one value for each" in note for note in caught.value.__notes__)
+
+
+class Decay:
+    def __init__(self, rate):
+        self.rate = rate
+
+    @tj.inplace(mutates="r")
+    def step(self, r):
+        r[...] = r[...] * self.rate
+
+
+def test_a_method_writes_to_its_arguments():
+    r = tj.new_ref(jnp.array([1.0, 2.0]))
+    for rate in (3.0, 0.5):
+        Decay(rate).step(r)
+    np.testing.assert_allclose(r[...], [1.5, 3.0])
+
+    @tj.discharge
+    def twice(x, rate):
+        r = tj.new_ref(x)
+        Decay(rate).step(r)
+        Decay(rate).step(r)
+        return jnp.sum(r[...])
+
+    x_bar, rate_bar = jax.grad(twice, (0, 1))(jnp.array([1.0, 2.0]), 3.0)
+    np.testing.assert_allclose(x_bar, [9.0, 9.0])
+    np.testing.assert_allclose(rate_bar, 18.0)
+
+
+def test_state_that_a_body_reads_is_compiled_in_unless_jit_is_false():
+    gain = 2.0
+
+    def times(r):
+        r[...] = r[...] * gain
+
+    compiled, anew = tj.inplace(times, mutates="r"), tj.inplace(times, mutates="r", jit=False)
+    results = {}
+    for gain in (2.0, 10.0):
+        for name, f in (("compiled", compiled), ("anew", anew)):
+            r = tj.new_ref(jnp.ones(1))
+            f(r)
+            results[name, gain] = float(r[0])
+            assert float(anew.transition(jnp.ones(1)).state[0][0]) == gain
+    assert results == {("compiled", 2): 2, ("compiled", 10): 2, ("anew", 2): 2, ("anew", 10): 10}

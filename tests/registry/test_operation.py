@@ -462,3 +462,42 @@ def test_a_list_of_cotangents_is_called_a_list():
 
     with pytest.raises(tj.CotangentError, match=r"in a tuple[\s\S]*got: a list of 2"):
         jax.grad(lambda a: jnp.sum(times(a, X)))(diagonal(*A))
+
+
+def test_state_that_a_body_reads_is_compiled_in_unless_jit_is_false():
+    gain = 2.0
+
+    def times(x):
+        return x * gain
+
+    compiled, anew = tj.operation(times), tj.operation(jit=False)(times)
+    assert (compiled(X)[1], anew(X)[1]) == (2 * X[1], 2 * X[1])
+    gain = 10.0
+    assert (compiled(X)[1], anew(X)[1]) == (2 * X[1], 10 * X[1])
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(anew(x)))(X), jnp.full(X.shape, 10.0))
+    np.testing.assert_allclose(anew(diagonal(*A)).diag, 10 * diagonal(*A).diag)
+
+
+class Spring:
+    def __init__(self, stiffness):
+        self.stiffness = stiffness
+
+    @tj.operation
+    def energy(self, x):
+        """Half the stiffness times the square."""
+        return self.stiffness / 2 * jnp.sum(x**2)
+
+    @energy.natural_rule
+    def energy_rule(self, x):
+        return self.stiffness / 2 * jnp.sum(x**2), lambda y_bar: (None, y_bar * self.stiffness * x)
+
+
+def test_a_method_is_an_operation_of_the_instance():
+    soft, stiff = Spring(1.0), Spring(3.0)
+    assert Spring.energy.__doc__ == "Half the stiffness times the square."
+    for spring in (soft, stiff):
+        np.testing.assert_allclose(spring.energy(X), spring.stiffness / 2 * jnp.sum(X**2))
+        for transform in (lambda f: f, jax.jit, tj.jit):
+            gradient = transform(jax.grad(spring.energy))(X)
+            np.testing.assert_allclose(gradient, spring.stiffness * X)
+    np.testing.assert_allclose(jax.grad(lambda k: Spring(k).energy(X))(2.0), jnp.sum(X**2) / 2)

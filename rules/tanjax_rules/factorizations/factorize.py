@@ -19,7 +19,6 @@ import tanjax as tj
 from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
 
 from ..dtypes import floating
-from ..linalg.woodbury import right_of, weighted
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -294,9 +293,9 @@ def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transpose
     base, small, z = parts
     y = base.solve(b, transposed=transposed)
     if not transposed:
-        return y - z @ weighted(matrix, small.solve(right_of(matrix).T @ y))
-    inner = small.solve(weighted(matrix, z.T @ b), transposed=True)
-    return y - base.solve(right_of(matrix) @ inner, transposed=True)
+        return y - z @ matrix.weighted(small.solve(matrix.right.T @ y))
+    inner = small.solve(matrix.weighted(z.T @ b), transposed=True)
+    return y - base.solve(matrix.right @ inner, transposed=True)
 
 
 def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
@@ -306,9 +305,9 @@ def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Nat
     rounding of `t` counts by its square.
     """
     base, small, _ = parts
-    u, v = matrix.u, right_of(matrix)
+    u, v = matrix.u, matrix.right
     w = small.solve(v.T @ base.solve(b))  # Vᵀ x
-    t = weighted(matrix, w)
+    t = matrix.weighted(w)
     r = b - u @ t
     if matrix.v is not None or jnp.iscomplexobj(u):  # Uᴴ x is another product, or nearly the same
         w = w + (jnp.conj(u) - v).T @ base.solve(r)
@@ -325,7 +324,7 @@ def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
     """The base, and the small matrix `C = I + Vᵀ B⁻¹ U D` of Woodbury and the determinant lemma."""
     base = tj.factorize(a.base)
     z = base.solve(a.u)
-    inner = right_of(a).T @ z
+    inner = a.right.T @ z
     inner = inner if a.d is None else inner * a.d
     small = factorize_dense(jnp.eye(inner.shape[0], dtype=inner.dtype) + inner)
     plan = tj.FactorizationPlan(_solve_update, _slogdet_update, inv_quad=_inv_quad_update)

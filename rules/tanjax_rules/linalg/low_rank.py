@@ -21,7 +21,6 @@ from tanjax.typing import AnyArray, SquareMatrix
 from ..shapes import SquareDiagonal, SquareUpdate
 from .arithmetic import either_order
 from .matmul import any_times_identity, any_times_zero, structured_times_structured
-from .woodbury import right_of
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -50,7 +49,7 @@ def joined(*updates: Factors) -> Factors:
 
 def factors_of(a: tj.LowRankUpdate) -> Factors:
     """The thin part of an update, with its right factor."""
-    return a.u, a.d, right_of(a)
+    return a.u, a.d, a.right
 
 
 # -- sums ----------------------------------------------------------------------------------------
@@ -139,14 +138,14 @@ def fill_times_fill(
 def diagonal_times_update(
     a: SquareDiagonal, b: Shaped[tj.LowRankUpdate, "n k"]
 ) -> Shaped[tj.LowRankUpdate, "n k"]:
-    return tj.LowRankUpdate(tj.matmul(a, b.base), tj.matmul(a, b.u), b.d, right_of(b))
+    return tj.LowRankUpdate(tj.matmul(a, b.base), tj.matmul(a, b.u), b.d, b.right)
 
 
 @tj.matmul.implementation(tj.LowRankUpdate, tj.Diagonal, differentiate=True)
 def update_times_diagonal(
     a: Shaped[tj.LowRankUpdate, "m n"], b: SquareDiagonal
 ) -> Shaped[tj.LowRankUpdate, "m n"]:
-    return tj.LowRankUpdate(tj.matmul(a.base, b), a.u, a.d, tj.matmul(b, right_of(a)))
+    return tj.LowRankUpdate(tj.matmul(a.base, b), a.u, a.d, tj.matmul(b, a.right))
 
 
 @tj.matmul.implementation(tj.LowRankUpdate, tj.LowRankUpdate, differentiate=True)
@@ -157,8 +156,8 @@ def update_times_update(
     sparse = tj.Diagonal | tj.Identity
     if not (isinstance(a.base, sparse) and isinstance(b.base, sparse)):
         return structured_times_structured(a, b)
-    left = tj.matmul(a, b.u), b.d, right_of(b)
-    right = a.u, a.d, tj.matmul(b.base.mT, right_of(a))
+    left = tj.matmul(a, b.u), b.d, b.right
+    right = a.u, a.d, tj.matmul(b.base.mT, a.right)
     return tj.LowRankUpdate(tj.matmul(a.base, b.base), *joined(left, right))
 
 
@@ -176,7 +175,7 @@ def solve_thin(
 
 @tj.solve.implementation(tj.Diagonal, tj.LowRankUpdate, differentiate=True)
 def solve_diagonal_update(a: SquareDiagonal, b: SquareUpdate) -> SquareUpdate:
-    return tj.LowRankUpdate(tj.solve(a, b.base), tj.solve(a, b.u), b.d, right_of(b))
+    return tj.LowRankUpdate(tj.solve(a, b.base), tj.solve(a, b.u), b.d, b.right)
 
 
 def _register() -> None:

@@ -30,7 +30,7 @@ from .factored import (
     solve_factored_transposed,
 )
 from .matmul import along_axes
-from .woodbury import as_columns, capacitance, right_of, solve_base, weighted
+from .woodbury import as_columns, capacitance, solve_base
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -120,18 +120,18 @@ def solve_update_rule(a: SquareUpdate, b: DenseColumns) -> tuple[DenseColumns, P
     """
     dtype = jnp.result_type(b, *jax.tree.leaves(a))
     y, z, zt, transposed = solve_base(a, as_columns(b).astype(dtype))
-    small, inner = factored_matrix(capacitance(a, z).astype(dtype)), right_of(a).T @ z
-    vy = right_of(a).T @ y if zt is None else zt.T @ as_columns(b)
-    t = solve_factored(small, weighted(a, vy))
+    small, inner = factored_matrix(capacitance(a, z).astype(dtype)), a.right.T @ z
+    vy = a.right.T @ y if zt is None else zt.T @ as_columns(b)
+    t = solve_factored(small, a.weighted(vy))
     x = y - z @ t
 
     def solve_update_pullback(x_bar: DenseColumns) -> tuple[SquareUpdate, DenseColumns]:
         zx = z.T @ as_columns(x_bar)
         if zt is None:
             s = solve_factored_transposed(small, zx)
-            ds = weighted(a, s)
+            ds = a.weighted(s)
         else:  # the same system as before, which needs no transposed permutation
-            ds = solve_factored(small, weighted(a, zx))
+            ds = solve_factored(small, a.weighted(zx))
             s = zx - inner @ ds
         yw, zw = transposed(as_columns(x_bar))
         minus_w = zw @ ds - yw
@@ -245,7 +245,7 @@ def solve_update(a: SquareUpdate, b: DenseColumns) -> DenseColumns:
     $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$ and $Z = B^{-1}U$.
     """
     y, z, *_ = solve_base(a, as_columns(b))
-    x = y - z @ jnp.linalg.solve(capacitance(a, z), weighted(a, right_of(a).T @ y))
+    x = y - z @ jnp.linalg.solve(capacitance(a, z), a.weighted(a.right.T @ y))
     return x.reshape(b.shape)
 
 
@@ -294,7 +294,7 @@ def inv_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "n n"]
 def inv_update(a: SquareUpdate) -> SquareUpdate:
     """Woodbury again: the inverse is a low-rank update of the inverse of the base."""
     z = tj.solve(a.base, a.u)
-    zt = tj.solve(a.base.mT, a.u if a.v is None else a.v)
+    zt = tj.solve(a.base.mT, a.right)
     core = jnp.linalg.solve(capacitance(a, z).T, z.T).T  # Z (I + D Vᵀ Z)⁻¹
     scaled = core if a.d is None else core * a.d
     return tj.LowRankUpdate(tj.inv(a.base), -scaled, None, zt)

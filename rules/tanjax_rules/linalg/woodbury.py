@@ -30,31 +30,21 @@ def solve_base(
     if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
         z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
         zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
-        back = lambda x_bar: (divide(x_bar), divide(right_of(a)) if zt is None else zt)
+        back = lambda x_bar: (divide(x_bar), divide(a.right) if zt is None else zt)
         return tj.solve(a.base, b), z, zt, back
     dtype, k = jnp.result_type(a.base.dtype, b, a.u), b.shape[1]
     solve, solve_transposed = both_ways(a.base, dtype)
     both = solve(jnp.concatenate([b, a.u], axis=1))
 
     def transposed(x_bar: DenseColumns) -> tuple[DenseColumns, Shaped[Array, "n r"]]:
-        bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
+        bars = solve_transposed(jnp.concatenate([x_bar, a.right], axis=1))
         return bars[:, :k], bars[:, k:]
 
     return both[:, :k], both[:, k:], None, transposed
-
-
-def right_of(a: tj.LowRankUpdate) -> Shaped[Array, "n r"]:
-    """The right factor of a low-rank update."""
-    return a.u if a.v is None else a.v
 
 
 def capacitance(a: SquareUpdate, z: Shaped[Array, "n r"]) -> Shaped[Array, "r r"]:
     """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
     # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
     # (half the scratch memory).
-    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right_of(a)).T)
-
-
-def weighted(a: tj.LowRankUpdate, rows: Shaped[Array, "r k"]) -> Shaped[Array, "r k"]:
-    """`D rows`."""
-    return rows if a.d is None else a.d[:, None] * rows
+    return jnp.eye(z.shape[1], dtype=z.dtype) + a.weighted((z.T @ a.right).T)

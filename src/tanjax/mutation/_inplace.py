@@ -32,6 +32,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MethodType
 from typing import Any, overload
 
 import jax
@@ -60,13 +61,15 @@ class InPlace:
 
     transition: Operation
 
-    def __init__(self, function: Function, mutates: Sequence[str], static: Sequence[str]) -> None:
+    def __init__(
+        self, function: Function, mutates: Sequence[str], static: Sequence[str], jit: bool
+    ) -> None:
         functools.update_wrapper(self, function)
         self.name = function.__name__
         self._signature = inspect.signature(function)
         self.mutates = tuple(mutates)
         self._check_names(static)
-        self.transition = operation(static=static, batched=_whole)(self._pure(function))
+        self.transition = operation(static=static, batched=_whole, jit=jit)(self._pure(function))
         self._compiled: dict[Hashable, Function] = {}
 
     def _check_names(self, static: Sequence[str]) -> None:
@@ -92,7 +95,7 @@ class InPlace:
 
     # -- calling -------------------------------------------------------------------------------
 
-    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Run on Refs: mutate them, and return what the function returns.
 
         **Arguments:** Refs, or pytrees of Refs, for the mutated arguments; arrays or Refs for the
@@ -111,10 +114,14 @@ class InPlace:
         given = {k: v for k, v in bound.arguments.items() if k not in static}
         check_refs(self.name, given, self.mutates)
         leaves, tree = jax.tree.flatten(given, is_leaf=is_view)
-        if is_tracing() or not _can_be_arguments(leaves):
+        if is_tracing() or not (self.transition.jit and _can_be_arguments(leaves)):
             with mapped(self.name):
                 return with_memory(self._step(given, statics), given)
         return with_memory(self._run_compiled(leaves, tree, statics), given)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method, with the instance as first argument: a pytree, or static."""
+        return self if instance is None else MethodType(self, instance)
 
     def _step(self, given: Mapping[str, PyTree], statics: Mapping[str, PyTree]) -> PyTree:
         """Read the Refs, make the transition, write the Refs."""
@@ -143,7 +150,7 @@ class InPlace:
             compiled = self._compiled[key] = jax.jit(run)
         return compiled(*(x for i, x in enumerate(leaves) if i not in fixed))
 
-    def primal(self, *before: PyTree, **kwargs: PyTree) -> Transition:
+    def primal(self, /, *before: PyTree, **kwargs: PyTree) -> Transition:
         """The transition without rule and without compilation, for rules."""
         out: Transition = self.transition.primal(*before, **kwargs)
         return out
@@ -282,11 +289,16 @@ def _write(refs: PyTree, state: PyTree) -> None:
 
 @overload
 def inplace(
-    function: Function, /, *, mutates: str | Sequence[str], static: Sequence[str] = ...
+    function: Function,
+    /,
+    *,
+    mutates: str | Sequence[str],
+    static: Sequence[str] = ...,
+    jit: bool = ...,
 ) -> InPlace: ...
 @overload
 def inplace(
-    *, mutates: str | Sequence[str], static: Sequence[str] = ...
+    *, mutates: str | Sequence[str], static: Sequence[str] = ..., jit: bool = ...
 ) -> Callable[[Function], InPlace]: ...
 def inplace(
     function: Function | None = None,
@@ -294,8 +306,13 @@ def inplace(
     *,
     mutates: str | Sequence[str],
     static: str | Sequence[str] = (),
+    jit: bool = True,
 ) -> InPlace | Callable[[Function], InPlace]:
     """Make an in-place function of a function that writes to some of its arguments.
+
+    It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
+    attributes that it reads are those of that call. `jit=False` runs it anew each time. Of a method
+    the instance is the first argument, a pytree or static.
 
     **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to; in its
     body they are what `tj.new_ref` makes: a `jax.Ref` for an array, a `tj.StructuredRef` for a
@@ -311,5 +328,5 @@ def inplace(
     """
     names = (mutates,) if isinstance(mutates, str) else tuple(mutates)
     fixed = (static,) if isinstance(static, str) else tuple(static)
-    make = functools.partial(InPlace, mutates=names, static=fixed)
+    make = functools.partial(InPlace, mutates=names, static=fixed, jit=jit)
     return make if function is None else make(function)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Sequence
+from types import MethodType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import jax
@@ -72,6 +73,7 @@ class Operation:
         check: Callable[..., None] | None = None,
         core_ndims: CoreNdims = None,
         batched: Function | None = None,
+        jit: bool = True,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = function.__name__
@@ -83,6 +85,7 @@ class Operation:
         self.elementwise = core_ndims == "elementwise"
         self.core_ndims = (2,) if core_ndims == "elementwise" else core_ndims
         self.batched = batched
+        self.jit = jit
         self.implementations: Table[Implementation] = Table(f"{self.name}: an implementation")
         self.rules: Table[Rule] = Table(f"{self.name}: a natural rule")
         self.pushforwards: Table[Rule] = Table(f"{self.name}: a natural pushforward")
@@ -123,7 +126,7 @@ class Operation:
 
     # -- calling ---------------------------------------------------------------------------
 
-    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if kwargs or self._defaults is None or not (self.variadic or len(args) == self._direct):
             for name, other in self._for_keywords.items():
                 if kwargs.get(name) is not None:
@@ -139,6 +142,10 @@ class Operation:
         if compiled is None:
             compiled = self._compiled[key] = self._compile(args, kwargs)
         return compiled(*args)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method, with the instance as first argument: a pytree, or static."""
+        return self if instance is None else MethodType(self, instance)
 
     def _bind(
         self, args: Sequence[PyTree], kwargs: dict[str, PyTree]
@@ -166,7 +173,7 @@ class Operation:
 
     def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
         body, fixed = self.body(args, statics)
-        if self.strips(args):
+        if self.strips(args) or not self.jit:
             return body
         return jax.jit(body, inline=True, static_argnums=fixed)
 
@@ -195,7 +202,7 @@ class Operation:
         self._compiled.clear()
         self.marks.clear()
 
-    def primal(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def primal(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """The implementation for these arguments, without rule and without compilation."""
         args, statics = self._bind(args, kwargs)
         if self.strips(args):
@@ -346,6 +353,7 @@ def operation(
     check: Callable[..., None] | None = ...,
     core_ndims: CoreNdims = ...,
     batched: Function | None = ...,
+    jit: bool = ...,
 ) -> Callable[[Function], Operation]: ...
 def operation(
     function: Function | None = None,
@@ -358,8 +366,13 @@ def operation(
     check: Callable[..., None] | None = None,
     core_ndims: CoreNdims = None,
     batched: Function | None = None,
+    jit: bool = True,
 ) -> Operation | Callable[[Function], Operation]:
     """Make an operation of a function of arrays, which becomes its generic implementation.
+
+    It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
+    attributes that it reads are those of that call. `jit=False` runs it anew each time. Of a method
+    the instance is the first argument, a pytree or static.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
     always are static); in a dict each has a `check(operation, name, value)`. `dense`: the generic
@@ -375,7 +388,7 @@ def operation(
     """
     make = functools.partial(
         Operation, static=static, dense=dense, generic=generic, units=units, check=check,
-        core_ndims=core_ndims, batched=batched,
+        core_ndims=core_ndims, batched=batched, jit=jit,
     )  # fmt: skip
     return make if function is None else make(function)
 

@@ -75,8 +75,13 @@ class LowRankUpdate(AbstractArray):
         )
 
     @property
-    def _right(self) -> Shaped[Array, "... n r"]:
+    def right(self) -> Shaped[Array, "... n r"]:
+        """The factor `v`, which is `u` where there is none."""
         return self.u if self.v is None else self.v
+
+    def weighted(self, rows: Shaped[Array, "... r k"]) -> Shaped[Array, "... r k"]:
+        """`D` times a matrix."""
+        return rows if self.d is None else self.d[..., :, None] * rows
 
     def _weigh(self, factor: Array, d: Array | None) -> Array:
         return factor if d is None else factor * d
@@ -102,23 +107,23 @@ class LowRankUpdate(AbstractArray):
 
     def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         d = None if self.d is None else self.d[..., None, :]
-        return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
+        return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self.right, -1, -2)
 
     def update(self) -> Shaped[Outer, "... m n"]:
         """The low-rank term alone, as `u * d` and `v`."""
-        return Outer(self._weigh(self.u, self.d), self._right)
+        return Outer(self._weigh(self.u, self.d), self.right)
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         base_dot = pushforward_of_destructure(self.base)(structural.base)
         left = [self._weigh(structural.u, self.d), self._weigh(self.u, self.d)]
-        right = [self._right, structural._right]
+        right = [self.right, structural.right]
         if structural.d is not None:
             left.append(self.u * structural.d)
-            right.append(self._right)
+            right.append(self.right)
         return add(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        right = self._right
+        right = self.right
         y_right = ask.apply(natural, right)  # Y V, used by ū and d̄
         u_bar = self._weigh(y_right, self.d)
         yt_u = self._weigh(ask.apply(ask.transposed(natural), self.u), self.d)
