@@ -61,7 +61,7 @@ test-all: $(VENV)/.ready-test  ## everything (PyTorch's tests where it is instal
 	$(PYTEST) $(CASES) $(ARGS)
 
 test-core: $(VENV)/.ready-test  ## what changes with JAX: rules and their cases, transformations, plans, programs, Refs
-	$(PYTEST) $(CASES) -m core
+	$(PYTEST) $(CASES) -m core $(ARGS)
 
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, rules, plans in little
 	$(PYTEST) -x -q $(FAST)

@@ -18,10 +18,13 @@ def pytest_terminal_summary(terminalreporter):
 
 def pytest_collection_modifyitems(items):
     """Mark the cases of the kit. Run tests of many seconds first, so that no worker ends alone."""
+    rules = 0
     for item in items:
         if isinstance(item, CheckItem):
             item.add_marker("core")
             if item.check.package == "tanjax_rules":
                 item.add_marker("slow")
+                item.add_marker(("odd", "even")[rules % 2])
+                rules += 1
     is_long = lambda item: item.get_closest_marker("processes") or item.get_closest_marker("docs")
     items.sort(key=lambda item: not is_long(item))
