@@ -281,7 +281,8 @@ class Making:
         if plan.alarms:  # of what is lost no window tells
             return entry
         seen = magnitudes_of(leaves)
-        windows = find(plan.graph, plan.exponents, seen, plan.magnitudes)
+        free = plan.free_outputs
+        windows = find(plan.graph, plan.exponents, seen, plan.magnitudes, free_outputs=free)
         if windows is None:
             return entry
         # The program with a flag may have to be run twice, and only this process reads the flag.

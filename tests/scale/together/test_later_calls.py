@@ -223,3 +223,17 @@ def test_products_of_complex_numbers_keep_both_parts(name):
         with jax.enable_x64(True):
             want = np.asarray(OF_COMPLEX[name](jnp.asarray(z, jnp.complex128)))
         np.testing.assert_allclose(planned(z), want, rtol=2e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("program", [lambda q: q**2, lambda q: q * q, lambda q: (3 * q) * (q / 7)])
+def test_a_result_that_is_a_quantity_keeps_the_digits_that_a_fresh_call_gives(program, dtype):
+    """It has an exponent of its own: what a plain array would flush is no rounding of it."""
+    info, planned = jnp.finfo(dtype), tj.jit(program)
+    lengths = lambda *numbers: tj.Unitful(jnp.asarray(numbers, dtype), "m")
+    small = float(info.smallest_normal) ** 0.5
+    for numbers in ([1.0], [small], [small / 8], [1.0, small / 8], [small, small / 64]):
+        got, fresh = planned(lengths(*numbers)), tj.jit(program)(lengths(*numbers))
+        both = [np.asarray(y.stored, np.float64) * 2.0**y.scale for y in (got, fresh)]
+        np.testing.assert_allclose(*both, rtol=4 * float(info.eps))
+        assert all(y.all() for y in both)

@@ -66,9 +66,9 @@ class Attempt(Bounds):
     """Bounds in the worst case, windows inside, and errors of what vanishes.
 
     **Arguments:** `seen`: the magnitudes of all values in a look; `distance`: how far windows
-    reach, in bits; `told`: values that are checked not to underflow; `suspects`: those whose errors
-    are harmful, if no sum of them is checked to be large; `divisors`: values that are divided by;
-    `choices`: what a caller chooses.
+    reach, in bits; `free`: results that may leave at exponents of their own; `told`: values that
+    are checked not to underflow; `suspects`: those whose errors are harmful, if no sum of them is
+    checked to be large; `divisors`: values that are divided by; `choices`: what a caller chooses.
 
     **Fields** after `start`: `inner`: the windows inside, by index of a value; `harmful`: sources
     of harmful errors.
@@ -80,6 +80,7 @@ class Attempt(Bounds):
         e: Exponents,
         seen: Magnitudes,
         distance: float,
+        free: frozenset[int],
         told: Collection[int],
         suspects: frozenset[int],
         divisors: Collection[int],
@@ -88,7 +89,7 @@ class Attempt(Bounds):
         self.inner: dict[int, Inner] = {}
         self.harmful: set[int] = set()
         self.graph, self.e, self.seen = graph, e, seen
-        self.distance = distance
+        self.distance, self._free = distance, free
         self._told, self._suspects, self._divisors = told, suspects, divisors
         self._choices = choices
         self._off: dict[int, Off] = {}
@@ -565,9 +566,16 @@ class Attempt(Bounds):
         return NEVER if r is None or r.zero else r.low
 
     def _leaves(self, v: Value) -> None:
-        """Whether an error of a result does harm: what it cannot hold may vanish."""
+        """Whether an error of a result does harm: what it cannot hold may vanish.
+
+        At an exponent of its own it holds more, but for numbers that no exponent holds together.
+        """
         off, low = self._off.get(v.index, EXACT), self._ends(v)[0]
         if off.size == NEVER or self._is_firm(v, off):
             return
-        if off.size > (low if off.is_whole else low - digits_of(v)):
+        if v.index in self._free and _range.holds_together(v, self.seen):
+            least = NEVER
+        else:
+            least = low if off.is_whole else low - digits_of(v)
+        if off.size > least:
             self.harmful |= off.sources

@@ -59,21 +59,26 @@ def find(
     arguments: Sequence[Magnitude | None],
     seen: Magnitudes,
     distances: Sequence[float] = DISTANCES,
+    *,
+    free_outputs: Sequence[bool] = (),
 ) -> Windows | None:
     """The widest proved windows around numbers, or else the cheapest that are flagged.
 
     **Arguments:** `exponents`: of the plan; `arguments`: the magnitudes of the arguments, None if
     they are not floating; `seen`: those of all values in the same look; `distances`: bits that
-    windows may reach beyond them, the widest first.
+    windows may reach beyond them, the widest first; `free_outputs`: which results may leave at
+    exponents of their own, so that what vanishes in them would not in a fresh plan.
     **Returns:** None if there are no windows: then each call has to be looked at.
     **Cost:** about 15 µs per equation and attempt, with at most three attempts and their rounds.
     """
     if exponents.saturated:
         return None
     divisors, choices = divisors_of(graph), choices_of(graph, arguments)
+    pairs = zip(graph.outputs, free_outputs, strict=False)
+    free = frozenset(use.value.index for use, is_free in pairs if is_free)
     best: tuple[float, Windows] | None = None
     for distance in distances:
-        found = _Try(graph, exponents, arguments, seen, distance).windows(divisors, choices)
+        found = _Try(graph, exponents, arguments, seen, distance, free).windows(divisors, choices)
         if found is None:
             continue
         if found.are_proved:
@@ -93,6 +98,7 @@ class _Try(NamedTuple):
     arguments: Sequence[Magnitude | None]
     seen: Magnitudes
     distance: float
+    free: frozenset[int]
 
     def windows(self, divisors: frozenset[int], choices: Choices) -> Windows | None:
         """Windows at this distance, if there are any."""
@@ -101,7 +107,7 @@ class _Try(NamedTuple):
         for _ in range(ROUNDS):
             try:
                 with worst_case():
-                    how = self.distance, told, suspects, divisors, choices
+                    how = self.distance, self.free, told, suspects, divisors, choices
                     run = Attempt(graph, e, self.seen, *how)
                     arguments = run.start(self.arguments)
             except (OverflowError, Impossible):
