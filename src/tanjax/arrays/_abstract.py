@@ -53,7 +53,7 @@ from tanjax._typing import (
 from ._dense_aval import batch_shape, dense_aval
 from ._densify import densified, holds_its_array
 from ._leaves import ARRAY_CLASSES, as_array, is_inexact, keeps_parts
-from ._places import gather_entries
+from ._places import band_places, gather_entries
 from ._queries import dense, without_promise
 from ._show import show
 from .maps import _defaults
@@ -161,7 +161,9 @@ class AbstractArray:
 
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         """The entries `self[i, i + offset]`, which a band asks of a cotangent."""
-        return jnp.diagonal(self.to_dense(), offset, -2, -1)
+        if holds_its_array(self):
+            return jnp.diagonal(self.to_dense(), offset, -2, -1)
+        return self.entries_at(*band_places(self.shape, offset))
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         """The entries `self[rows[k], columns[k]]`, which a sparse matrix asks of a cotangent."""

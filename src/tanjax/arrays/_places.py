@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Shaped
 
-from tanjax._typing import DenseArray, Places
+from tanjax._typing import DenseArray, Places, Shape
 
 UNROLLED = 8
 INSIDE: Any = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
@@ -34,6 +34,15 @@ def gather_entries(
 ) -> Shaped[Array, "... p"]:
     """`a[..., rows, columns]`."""
     return jnp.asarray(a).at[..., rows, columns].get(**INSIDE)
+
+
+def band_places(shape: Shape, *offsets: int) -> tuple[Places, Places]:
+    """Rows and columns of the entries `[i, i + offset]`, one diagonal after the other."""
+    *_, m, n = shape
+    rows = [np.arange(max(0, -k), max(min(m, n - k), max(0, -k))) for k in offsets]
+    return np.concatenate(rows), np.concatenate(
+        [row + k for row, k in zip(rows, offsets, strict=True)]
+    )
 
 
 def gather_where(

@@ -24,6 +24,7 @@ from tanjax._typing import (
     Natural,
     Places,
     Primal,
+    Query,
     Scalar,
     Shape,
 )
@@ -127,16 +128,20 @@ def is_dense(x: Primal) -> bool:
     return array_type(x) is None
 
 
+def as_query(x: Arraylike) -> Query:
+    """What a thin (co)tangent asks of the array it is paired with; `""` of any other."""
+    return (x.as_query() if is_own(x) else None) or ("", (), jnp.zeros(()))
+
+
 def thin_pairing(x: Primal, natural: Arraylike) -> tuple[Callable[[Primal], Array], Array] | None:
     """A query `q` and a cotangent `c` with `⟨c, q(x)⟩ = ⟨natural, D(x)⟩`, if `x` answers one.
 
     `⟨l rᵀ, D⟩ = ⟨l, D r⟩`: what a thin cotangent asks of a type, the type has written down. Its
     storage invariant is enforced first, as `to_dense` does.
     """
-    asked = natural.as_query() if is_own(natural) else None
-    if asked is None or not answers(x, asked[0]):
+    query, arguments, cotangent = as_query(natural)
+    if not answers(x, query):
         return None
-    query, arguments, cotangent = asked
     return lambda x: getattr(x.canonical(), query)(*arguments), cotangent
 
 
@@ -146,6 +151,33 @@ def inner_product(x: Primal, y: Primal) -> Scalar:
         if answers(a, "inner_product"):
             return a.inner_product(b)
     return jnp.sum(dense(x) * dense(y))
+
+
+COLUMNS = 64  # at a time, where two structured matrices are paired: never n by n numbers
+
+
+def pairing(x: Primal, other: Natural) -> Scalar:
+    """`⟨x, other⟩` for a type whose own formula would form `other`, which is structured.
+
+    Of a linear combination it is that of the terms, and a thin one asks `x` for a little. Of two
+    others, a few columns of each are formed at a time.
+    """
+    terms = linear_terms(other)
+    if terms is not None:
+        pairs = [inner_product(x, term) * (1 if f is None else f) for f, term in terms]
+        return sum(pairs[1:], pairs[0]) if pairs else jnp.zeros((), jnp.result_type(x, other))
+    if as_query(other)[0]:
+        return other.inner_product(x)
+    n = shape(x)[-1]
+
+    @jax.checkpoint
+    def add(total: Scalar, start: Scalar) -> tuple[Scalar, None]:
+        places = start + jnp.arange(COLUMNS)
+        some = lambda a: apply(a, (jnp.arange(n)[:, None] == places).astype(a.dtype))
+        return total + jnp.sum(some(x) * some(other)), None
+
+    zero = jnp.zeros((), jnp.result_type(x.dtype, other.dtype))
+    return jax.lax.scan(add, zero, jnp.arange(0, n, COLUMNS))[0]
 
 
 def linear_terms(x: Primal) -> LinearTerms | None:

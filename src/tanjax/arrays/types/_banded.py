@@ -10,14 +10,24 @@ from jax import Array
 from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Natural,
+    Places,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
 from .._places import gather_where
 from .._register import register_array_type
 from ..cotangents._outer import Outer
-from ._tridiagonal import band_block, no_entries
+from ._tridiagonal import band_block, band_query, no_entries
 
 
 @register_array_type(linear=True, isometric=True, injective=True)
@@ -123,6 +133,9 @@ class Banded(AbstractArray):
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural.canonical()
+
+    def as_query(self) -> Query | None:
+        return band_query(self, self.offsets)
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         """One shifted multiple of `b` per diagonal, in one pass."""

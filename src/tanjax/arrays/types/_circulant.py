@@ -14,9 +14,9 @@ from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field
 from .._places import gather
 from .._register import register_array_type
+from .._table import is_own
 from ..cotangents._fill import Fill
 from ..cotangents._outer import Outer
-from ._diagonal import Diagonal
 from ._fourier import (
     convolve,
     convolve_and_add,
@@ -95,8 +95,12 @@ class Circulant(AbstractArray):
             return natural.column * n
         if isinstance(natural, Fill):
             return jnp.broadcast_to(natural.value[..., None] * n, (*natural.value.shape, n))
-        if isinstance(natural, Diagonal) and natural.diag.ndim == 1:
-            return jnp.zeros(n, natural.dtype).at[:1].set(jnp.sum(natural.diag))
+        query, places, values = ask.as_query(natural)
+        if query == "diagonal":
+            return jnp.zeros(n, natural.dtype).at[:1].set(jnp.sum(values))
+        if query == "entries_at":
+            at = (places[0] - places[1]) % max(n, 1)
+            return jnp.zeros(n, natural.dtype).at[at].add(values)
         if isinstance(natural, Outer):
             left, right = (jnp.swapaxes(x, -1, -2) for x in (natural.left, natural.right))
             return convolve_and_add(left, _turned(right), n)
@@ -131,6 +135,8 @@ class Circulant(AbstractArray):
         return Toeplitz(jnp.concatenate([self.column[1:], self.column]))
 
     def inner_product(self, other: Natural) -> Scalar:
+        if is_own(other) and not isinstance(other, Circulant | Toeplitz | Outer):
+            return ask.pairing(self, other)
         return jnp.sum(self.column * self._sums(other))
 
 

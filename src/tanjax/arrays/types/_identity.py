@@ -16,6 +16,7 @@ from tanjax._typing import (
     DType,
     Natural,
     Places,
+    Query,
     Samples,
     Scalar,
     Shape,
@@ -83,6 +84,9 @@ class Identity(AbstractArray):
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         return Zero(self.shape, self.kind)
+
+    def as_query(self) -> Query:
+        return "diagonal", (), self.diagonal()
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return b

@@ -30,7 +30,7 @@ from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, conj_of_fields
 from .._leaves import ARRAY_CLASSES
 from .._register import register_array_type
-from .._table import array_type
+from .._table import array_type, is_own
 from ..cotangents._outer import Outer
 from ..cotangents._scaled import Scaled, scaled
 from ..cotangents._sum import Sum, add
@@ -183,6 +183,8 @@ class Kronecker(AbstractArray):
             return _product(
                 ask.inner_product(f, g) for f, g in zip(self.factors, other.factors, strict=True)
             )
+        if is_own(other) and not isinstance(other, Outer):
+            return ask.pairing(self, other)
         # Contracting with all factors but the first leaves one small pairing.
         return ask.inner_product(self.factors[0], _contract(self, other, only=0)[0])
 
@@ -243,8 +245,11 @@ def _contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Na
         return [add(*same) for same in zip(*parts, strict=True)]
     if isinstance(natural, Outer):
         return [_contract_outer(x, natural, i) for i in wanted]
-    if isinstance(natural, Diagonal) and x._rows == x._columns:
-        return [_contract_diagonal(x, natural.diag, i) for i in wanted]
+    query, places, values = ask.as_query(natural)
+    if query == "diagonal" and x._rows == x._columns:
+        return [_contract_diagonal(x, values, i) for i in wanted]
+    if query == "entries_at":
+        return [_contract_entries(x, places, values, i) for i in wanted]
     return [_contract_dense(x, ask.dense(natural), i) for i in wanted]
 
 
@@ -267,6 +272,17 @@ def _contract_diagonal(x: Kronecker, diag: Shaped[Array, " n"], i: int) -> Diago
     for j in reversed([j for j in range(len(x.factors)) if j != i]):
         rest = rest @ ask.diagonal(x.factors[j])
     return Diagonal(rest)
+
+
+def _contract_entries(
+    x: Kronecker, places: tuple[DenseArray | np.ndarray, ...], values: Shaped[Array, " p"], i: int
+) -> Shaped[Array, "_ _"]:
+    rows, columns = map(np.unravel_index, places, (x._rows, x._columns))
+    at = list(zip(rows, columns, strict=True))
+    for j, factor in enumerate(x.factors):
+        if j != i:
+            values = values * ask.entries_at(factor, *at[j])
+    return jnp.zeros(x.factors[i].shape, values.dtype).at[at[i]].add(values)
 
 
 def _contract_dense(x: Kronecker, dense: Shaped[Array, "m n"], i: int) -> Shaped[Array, "_ _"]:

@@ -19,6 +19,7 @@ from tanjax._typing import (
     Multiple,
     Natural,
     Places,
+    Query,
     Samples,
     Scalar,
     Shape,
@@ -97,6 +98,9 @@ class LowRank(AbstractArray):
 
     def scaled(self, factor: Factor) -> Multiple:
         return self.replace(u=self.u * factor)
+
+    def as_query(self) -> Query | None:
+        return ("apply", (self.v,), self.u) if self.u.ndim == 2 else None
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.u @ (self.v.T @ b)

@@ -15,6 +15,7 @@ from tanjax._typing import (
     DenseArray,
     DType,
     Factor,
+    LinearTerms,
     Multiple,
     Natural,
     Places,
@@ -112,6 +113,9 @@ class LowRankUpdate(AbstractArray):
     def update(self) -> Shaped[Outer, "... m n"]:
         """The low-rank term alone, as `u * d` and `v`."""
         return Outer(self._weigh(self.u, self.d), self.right)
+
+    def linear_terms(self) -> LinearTerms:
+        return (None, self.base), (None, self.update())
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         base_dot = pushforward_of_destructure(self.base)(structural.base)

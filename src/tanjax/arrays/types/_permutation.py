@@ -40,7 +40,7 @@ from .._leaves import is_inexact
 from .._places import gather
 from .._register import register_array_type
 from .._show import show
-from .._table import answers
+from .._table import is_own
 from ..cotangents._zero import Zero
 from ..maps._tangents import zero_tangent
 
@@ -159,11 +159,11 @@ class Permutation(AbstractArray):
         return NotImplemented
 
     def inner_product(self, other: Natural) -> Scalar:
-        """One entry per row, of a dense array, or what `other` asks of a permutation."""
+        """One entry per row of a dense array."""
         if type(other) is Permutation:
             return jnp.sum(self.indices == other.indices).astype(self.dtype)
-        if answers(other, "inner_product"):
-            return other.inner_product(self)
+        if is_own(other):
+            return ask.pairing(self, other)
         return jnp.sum(jnp.take_along_axis(ask.dense(other), self.indices[:, None], axis=1))
 
 

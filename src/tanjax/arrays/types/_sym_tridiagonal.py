@@ -8,13 +8,24 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
 
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Natural,
+    Places,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field
 from .._register import register_array_type
 from ._tridiagonal import (
     band_block,
+    band_query,
     check_lengths,
     entries_of_three,
     no_entries,
@@ -84,6 +95,9 @@ class SymTridiagonal(AbstractArray):
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural.replace(off=structural.off / 2)
+
+    def as_query(self) -> Query | None:
+        return band_query(self, (-1, 0, 1))
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return three_products(self.off, self.diag, self.off, b)

@@ -29,9 +29,9 @@ from .._leaves import as_shape
 from .._places import gather
 from .._register import register_array_type
 from .._show import show
+from .._table import is_own
 from ..cotangents._fill import Fill
 from ..cotangents._outer import Outer
-from ._diagonal import Diagonal
 from ._fourier import convolve_and_add, fast_length, valid_product
 
 
@@ -131,9 +131,12 @@ class Toeplitz(AbstractArray):
         if isinstance(natural, Toeplitz | Fill):
             values = natural.values if isinstance(natural, Toeplitz) else natural.value[..., None]
             return values * jnp.asarray(self.counts, values.dtype)
-        if isinstance(natural, Diagonal) and natural.diag.ndim == 1:
-            zeros = jnp.zeros(self.values.shape[-1], natural.dtype)
-            return zeros.at[self.size_[1] - 1 : self.size_[1]].set(jnp.sum(natural.diag))
+        query, places, values = ask.as_query(natural)
+        zeros = jnp.zeros(self.values.shape[-1], natural.dtype)
+        if query == "diagonal":
+            return zeros.at[self.size_[1] - 1 : self.size_[1]].set(jnp.sum(values))
+        if query == "entries_at":
+            return zeros.at[places[0] - places[1] + self.size_[1] - 1].add(values)
         if isinstance(natural, Outer):
             return diagonal_sums_of_outer(natural)
         return diagonal_sums(ask.dense(natural))
@@ -171,6 +174,8 @@ class Toeplitz(AbstractArray):
         return self.replace(values=values, size_=size)
 
     def inner_product(self, other: Natural) -> Scalar:
+        if is_own(other) and not isinstance(other, Toeplitz | Outer):
+            return ask.pairing(self, other)
         return jnp.sum(self.values * self._sums(other))
 
 

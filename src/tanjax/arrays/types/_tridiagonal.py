@@ -11,11 +11,21 @@ from jax import Array
 from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Natural,
+    Places,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields
-from .._places import gather_where
+from .._places import band_places, gather_where
 from .._register import register_array_type
 
 
@@ -77,6 +87,9 @@ class Tridiagonal(AbstractArray):
     def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural
 
+    def as_query(self) -> Query | None:
+        return band_query(self, (-1, 0, 1))
+
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return three_products(self.lower, self.diag, self.upper, b)
 
@@ -105,6 +118,14 @@ class Tridiagonal(AbstractArray):
     def inner_product(self, other: Natural) -> Scalar:
         fields = ((-1, self.lower), (0, self.diag), (1, self.upper))
         return sum(jnp.sum(mine * ask.off_diagonal(other, k)) for k, mine in fields)
+
+
+def band_query(x: AbstractArray, offsets: Iterable[int]) -> Query | None:
+    """`⟨x, D⟩` reads `D` at the places of the band."""
+    if x.ndim != 2:
+        return None
+    places = band_places(x.shape, *offsets)
+    return "entries_at", places, jnp.concatenate([x.off_diagonal(k) for k in offsets])
 
 
 def check_lengths(x: AbstractArray, *names: str) -> None:
