@@ -18,7 +18,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the cases of the kit, and on which pair `.ci/run` runs what takes long.
+    """Mark the cases of the kit, and long tests with the pair on which `.ci/run` runs them.
 
     Tests of many seconds run first, so that no worker ends alone.
     """

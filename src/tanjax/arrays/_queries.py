@@ -129,7 +129,7 @@ def is_dense(x: Primal) -> bool:
 
 
 def as_query(x: Arraylike) -> Query:
-    """What a thin (co)tangent asks of the array it is paired with; `""` of any other."""
+    """The query of a thin (co)tangent; that of any other has no name."""
     return (x.as_query() if is_own(x) else None) or ("", (), jnp.zeros(()))
 
 
@@ -162,10 +162,10 @@ def pairing(x: Primal, other: Natural) -> Scalar:
     Of a linear combination it is that of the terms, and a thin one asks `x` for a little. Of two
     others, a few columns of each are formed at a time.
     """
+    zero = jnp.zeros((), jnp.result_type(x.dtype, other.dtype))
     terms = linear_terms(other)
     if terms is not None:
-        pairs = [inner_product(x, term) * (1 if f is None else f) for f, term in terms]
-        return sum(pairs[1:], pairs[0]) if pairs else jnp.zeros((), jnp.result_type(x, other))
+        return sum((inner_product(x, t) * (1 if f is None else f) for f, t in terms), zero)
     if as_query(other)[0]:
         return other.inner_product(x)
     n = shape(x)[-1]
@@ -176,7 +176,6 @@ def pairing(x: Primal, other: Natural) -> Scalar:
         some = lambda a: apply(a, (jnp.arange(n)[:, None] == places).astype(a.dtype))
         return total + jnp.sum(some(x) * some(other)), None
 
-    zero = jnp.zeros((), jnp.result_type(x.dtype, other.dtype))
     return jax.lax.scan(add, zero, jnp.arange(0, n, COLUMNS))[0]
 
 

@@ -23,6 +23,7 @@ SPARSE = tj.Sparse(numbers(1, 5), np.array([[0, 3], [2, 2], [7, 1], [9, 9], [899
 MATRICES = {
     "Diagonal": tj.Diagonal(numbers(2, N)),
     "Identity": tj.Identity(N, jnp.float64),
+    "Zero": tj.Zero((N, N), jnp.float64),
     "Tridiagonal": tj.Tridiagonal(numbers(3, N - 1), numbers(4, N), numbers(5, N - 1)),
     "SymTridiagonal": tj.SymTridiagonal(numbers(6, N), numbers(7, N - 1)),
     "Banded": tj.Banded(numbers(8, 4, N), 1, 2),

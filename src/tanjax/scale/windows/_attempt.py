@@ -566,7 +566,7 @@ class Attempt(Bounds):
         return NEVER if r is None or r.zero else r.low
 
     def _leaves(self, v: Value) -> None:
-        """Whether an error of a result does harm: what it cannot hold may vanish.
+        """Whether an error of a result does harm: numbers that it cannot hold may vanish.
 
         At an exponent of its own it holds more, but for numbers that no exponent holds together.
         """

@@ -67,7 +67,7 @@ def find(
     **Arguments:** `exponents`: of the plan; `arguments`: the magnitudes of the arguments, None if
     they are not floating; `seen`: those of all values in the same look; `distances`: bits that
     windows may reach beyond them, the widest first; `free_outputs`: which results may leave at
-    exponents of their own, so that what vanishes in them would not in a fresh plan.
+    exponents of their own, so that a fresh plan holds numbers that would vanish in them.
     **Returns:** None if there are no windows: then each call has to be looked at.
     **Cost:** about 15 µs per equation and attempt, with at most three attempts and their rounds.
     """
