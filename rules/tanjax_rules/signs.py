@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import Array
 
 import tanjax as tj
 from tanjax.typing import SquareMatrix
@@ -26,3 +27,15 @@ def oriented(factors: tuple[SquareMatrix, ...]) -> list[SquareMatrix]:
 def is_positive(a: SquareMatrix) -> bool:
     """Whether the type says so."""
     return isinstance(a, tj.Identity) or bool(getattr(a, "definite", False))
+
+
+def nan_unless_alike(out: Array, upper: Array, lower: Array) -> Array:
+    """`out`, or nan where entries above the diagonal are not the conjugates of those below.
+
+    They may differ by what a sum of as many entries is rounded by.
+    """
+    if not upper.size:
+        return out
+    rounding = upper.size * jnp.finfo(upper.dtype).eps * jnp.max(jnp.abs(upper))
+    hermitian = jnp.all(jnp.abs(upper - jnp.conj(lower)) <= rounding)
+    return jnp.where(hermitian, out, jnp.nan)

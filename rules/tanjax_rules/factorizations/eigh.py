@@ -176,6 +176,23 @@ def outer(vectors: Iterable[Vector]) -> Natural:
     return first
 
 
+def outer_sum(vectors: Iterable[Vector]) -> Natural:
+    """All sums of one entry of each vector, the first the slowest."""
+    first, *rest = vectors
+    for v in rest:
+        first = (first[:, None] + v).reshape(first.size * v.size)
+    return first
+
+
+@tj.eigh.implementation(tj.KroneckerSum, differentiate=True)
+def eigh_kronecker_sum(
+    a: Shaped[tj.KroneckerSum, "n n"], *, invariant: bool = False
+) -> tj.EighResult:
+    parts = [tj.eigh(f, invariant=invariant) for f in a.factors]
+    vectors = tj.Kronecker(*(p.eigenvectors for p in parts))
+    return tj.EighResult(outer_sum(p.eigenvalues for p in parts), vectors)
+
+
 @tj.eigh.implementation(tj.BlockDiagonal, differentiate=True)
 def eigh_blocks(a: Shaped[tj.BlockDiagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
     parts = [tj.eigh(b, invariant=invariant) for b in a.blocks]
@@ -210,6 +227,11 @@ def eigvalsh_scaled(a: Shaped[tj.Scaled, "n n"]) -> Natural:
 @tj.eigvalsh.implementation(tj.Kronecker, differentiate=True)
 def eigvalsh_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Natural:
     return jnp.sort(outer(map(tj.eigvalsh, a.factors)))
+
+
+@tj.eigvalsh.implementation(tj.KroneckerSum, differentiate=True)
+def eigvalsh_kronecker_sum(a: Shaped[tj.KroneckerSum, "n n"]) -> Natural:
+    return jnp.sort(outer_sum(map(tj.eigvalsh, a.factors)))
 
 
 @tj.eigvalsh.implementation(tj.BlockDiagonal, differentiate=True)

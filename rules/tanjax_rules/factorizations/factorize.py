@@ -16,9 +16,10 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
+from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar, Vector
 
 from ..dtypes import floating
+from ..shapes import columns_at_once
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -137,14 +138,22 @@ def _root_jvp(
     return root, root @ (jnp.tril(inner) - half * inner)
 
 
-def _root_of_cholesky(matrix: PyTree, parts: Sequence[PyTree]) -> DenseArray:
-    return _root_dense(whole(matrix), parts)
+def _plan(by_factor: Function, value: Function, cholesky: Function | None) -> tj.FactorizationPlan:
+    solve = _solve_dense(by_factor)
+
+    def diagonal_of_inverse(matrix: PyTree, parts: Sequence[PyTree]) -> Natural:
+        eye = tj.rules.align(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix)
+        return jnp.diagonal(solve(matrix, parts, eye, False), axis1=-2, axis2=-1)
+
+    slogdet = _slogdet_dense(solve, value)
+    return tj.FactorizationPlan(
+        solve, slogdet, cholesky=cholesky, diagonal_of_inverse=diagonal_of_inverse
+    )
 
 
-_lu_solve, _cholesky_solve = _solve_dense(_by_lu), _solve_dense(_by_cholesky)
-_LU = tj.FactorizationPlan(_lu_solve, _slogdet_dense(_lu_solve, _value_of_lu))
-_CHOLESKY = tj.FactorizationPlan(
-    _cholesky_solve, _slogdet_dense(_cholesky_solve, _value_of_cholesky), _root_of_cholesky
+_LU = _plan(_by_lu, _value_of_lu, None)
+_CHOLESKY = _plan(
+    _by_cholesky, _value_of_cholesky, lambda matrix, parts: _root_dense(whole(matrix), parts)
 )
 
 
@@ -181,154 +190,36 @@ def _solve_itself(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transpose
     return columns_at_once(lambda y: tj.solve(matrix.mT if transposed else matrix, y), b)
 
 
-def columns_at_once(solve: Function, b: Natural) -> Natural:
-    """Solve for a batch of right-hand sides `(..., n, k)` as for more columns."""
-    if b.ndim == 2:
-        return solve(b)
-    rows = jnp.moveaxis(b, -2, 0)
-    x = solve(rows.reshape(rows.shape[0], rows.size // max(rows.shape[0], 1)))
-    return jnp.moveaxis(x.reshape(rows.shape), 0, -2)
+def _slogdet_itself(matrix: PyTree, parts: Sequence[PyTree]) -> tj.SlogdetResult:
+    return tj.slogdet(matrix)
 
 
-_ITSELF = tj.FactorizationPlan(_solve_itself, lambda matrix, parts: tj.slogdet(matrix))
+def _inverse_diagonal(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
+    return 1 / floating(matrix).diagonal()
 
 
-@tj.factorize.implementation(tj.Diagonal, differentiate=True)
+def root_of_diagonal(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
+    diag = floating(matrix).diagonal()
+    root = jnp.sqrt(diag.real)
+    if jnp.iscomplexobj(diag):
+        root = jnp.where(diag.imag == 0, root, jnp.nan)
+    return root[:, None] * z
+
+
+_ITSELF = tj.FactorizationPlan(
+    _solve_itself, _slogdet_itself, diagonal_of_inverse=_inverse_diagonal
+)
+
+
 @tj.factorize.implementation(tj.Triangular, differentiate=True)
-@tj.factorize.implementation(tj.Identity, differentiate=True)
-def factorize_itself(
-    a: Shaped[tj.Diagonal | tj.Triangular | tj.Identity, "n n"],
-) -> tj.Factorization:
+def factorize_triangular(a: Shaped[tj.Triangular, "n n"]) -> tj.Factorization:
     return tj.Factorization(a, (), _ITSELF, a.shape[0])
 
 
-# -- parts -----------------------------------------------------------------------------------------
-
-
-def _solve_scaled(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    return parts[0].solve(b, transposed=transposed) / parts[1]
-
-
-def _slogdet_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
-    inner, factor = parts
-    own = tj.slogdet(tj.Diagonal(jnp.broadcast_to(factor, (inner.n,))))
-    sign, logarithm = inner.slogdet()
-    return sign * own.sign, logarithm + own.logabsdet
-
-
-@tj.factorize.implementation(tj.Scaled, differentiate=True)
-def factorize_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.Factorization:
-    plan = tj.FactorizationPlan(_solve_scaled, _slogdet_scaled)
-    return tj.Factorization(None, (tj.factorize(a.matrix), a.factor), plan, a.shape[0])
-
-
-def _solve_kronecker(
-    matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool
-) -> Natural:
-    def solve(y: Natural) -> Natural:
-        sizes = [f.n for f in parts]
-        x = y.reshape(*sizes, y.shape[1])
-        for axis, f in enumerate(parts):
-            moved = jnp.moveaxis(x, axis, 0)
-            flat = moved.reshape(f.n, moved.size // max(f.n, 1))
-            out = f.solve(flat, transposed=transposed)
-            x = jnp.moveaxis(out.reshape(moved.shape), 0, axis)
-        return x.reshape(y.shape)
-
-    return columns_at_once(solve, b)
-
-
-def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
-    n = 1
-    for f in parts:
-        n *= f.n
-    return _together([(f.slogdet(), n // max(f.n, 1)) for f in parts])
-
-
-def _together(results: Sequence[tuple[tj.SlogdetResult, int]]) -> tuple[Scalar, Scalar]:
-    """The result for a product of determinants, each with how often it occurs."""
-    (first, count), *rest = results
-    sign, logarithm = first.sign**count, first.logabsdet * count
-    for part, count in rest:
-        sign, logarithm = sign * part.sign**count, logarithm + part.logabsdet * count
-    return sign, logarithm
-
-
-@tj.factorize.implementation(tj.Kronecker, differentiate=True)
-def factorize_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.Factorization:
-    _check_parts("Kronecker factor", a.factors)
-    plan = tj.FactorizationPlan(_solve_kronecker, _slogdet_kronecker)
-    return tj.Factorization(None, tuple(map(tj.factorize, a.factors)), plan, a.shape[0])
-
-
-def _solve_blocks(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    start, solved = 0, []
-    for f in parts:
-        solved.append(f.solve(b[..., start : start + f.n, :], transposed=transposed))
-        start += f.n
-    return jnp.concatenate(solved, axis=-2)
-
-
-@tj.factorize.implementation(tj.BlockDiagonal, differentiate=True)
-def factorize_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.Factorization:
-    _check_parts("block", a.blocks)
-    plan = tj.FactorizationPlan(_solve_blocks, _slogdet_blocks)
-    return tj.Factorization(None, tuple(map(tj.factorize, a.blocks)), plan, a.shape[0])
-
-
-def _slogdet_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
-    return _together([(f.slogdet(), 1) for f in parts])
-
-
-def _check_parts(what: str, parts: Sequence[PyTree]) -> None:
-    for part in parts:
-        if part.shape[0] != part.shape[1]:
-            raise tj.ShapeError(
-                f"factorize ({what}): needs a square matrix, got {list(part.shape)}."
-            )
-
-
-def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    """Woodbury: of the inverse `B⁻¹ - Z D C⁻¹ Vᵀ B⁻¹`, or of its transpose."""
-    base, small, z = parts
-    y = base.solve(b, transposed=transposed)
-    if not transposed:
-        return y - z @ matrix.weighted(small.solve(matrix.right.T @ y))
-    inner = small.solve(matrix.weighted(z.T @ b), transposed=True)
-    return y - base.solve(matrix.right @ inner, transposed=True)
-
-
-def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
-    """`bᴴ x` as a sum of squares, of a definite matrix: of `b - U t` and `t`, with `t = D Vᵀ x`.
-
-    `bᴴ x` itself cancels where `b` is near the span of `U`. This sum is the least over `t`, so that
-    rounding of `t` counts by its square.
-    """
-    base, small, _ = parts
-    u, v = matrix.u, matrix.right
-    w = small.solve(v.T @ base.solve(b))  # Vᵀ x
-    t = matrix.weighted(w)
-    r = b - u @ t
-    if matrix.v is not None or jnp.iscomplexobj(u):  # Uᴴ x is another product, or nearly the same
-        w = w + (jnp.conj(u) - v).T @ base.solve(r)
-    return base.inv_quad(r) + jnp.sum(jnp.conj(t) * w, axis=(-2, -1))
-
-
-def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
-    base, small, _ = parts
-    return _together([(base.slogdet(), 1), (small.slogdet(), 1)])
-
-
-@tj.factorize.implementation(tj.LowRankUpdate, differentiate=True)
-def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
-    """The base, and the small matrix `C = I + Vᵀ B⁻¹ U D` of Woodbury and the determinant lemma."""
-    base = tj.factorize(a.base)
-    z = base.solve(a.u)
-    inner = a.right.T @ z
-    inner = inner if a.d is None else inner * a.d
-    small = factorize_dense(jnp.eye(inner.shape[0], dtype=inner.dtype) + inner)
-    plan = tj.FactorizationPlan(_solve_update, _slogdet_update, inv_quad=_inv_quad_update)
-    return tj.Factorization(a, (base, small, z), plan, a.shape[0])
+@tj.factorize.implementation(tj.Diagonal, differentiate=True)
+@tj.factorize.implementation(tj.Identity, differentiate=True)
+def factorize_diagonal(a: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> tj.Factorization:
+    return tj.Factorization(a, (), _ITSELF._replace(root=root_of_diagonal), a.shape[0])
 
 
 # -- both at once ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import DTypeLike
@@ -20,7 +21,9 @@ import tanjax as tj
 from tanjax.typing import Function, Natural, Pullback, Scalar
 
 from ..bands import Band, diagonal_padding, widths
-from ..shapes import DenseColumns
+from ..dtypes import floating
+from ..shapes import DenseColumns, columns_at_once
+from ..signs import nan_unless_alike
 from .band_factor import (
     BandFactor,
     band_factor,
@@ -32,7 +35,7 @@ from .band_factor import (
     solve_band_transposed,
     transposed_rows,
 )
-from .determinant import phase, weight
+from .determinant import phase
 from .woodbury import as_columns
 
 if TYPE_CHECKING:
@@ -57,14 +60,17 @@ def for_the_family(
 class Eliminated:
     """A matrix with its elimination, for systems with it and with its transpose."""
 
-    def __init__(self, a: Band, dtype: DTypeLike) -> None:
+    def __init__(self, a: Band, dtype: DTypeLike, factor: BandFactor | None = None) -> None:
         lower, upper = widths(a)
         dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
-        rows = rows_of(a, lower, upper).astype(dtype)
         self.swapped = upper == 0 and lower > 0  # the transpose has nothing to eliminate
-        if self.swapped:
-            rows, lower = transposed_rows(rows, lower), 0
-        self.dtype, self.factor = dtype, band_factor(rows, lower)
+        if factor is None:
+            rows = rows_of(a, lower, upper).astype(dtype)
+            if self.swapped:
+                rows, lower = transposed_rows(rows, lower), 0
+            factor = band_factor(rows, lower)
+        self.dtype = dtype
+        self.factor = jax.tree.map(lambda x: x if x.dtype == bool else x.astype(dtype), factor)
 
     def solve(self, b: DenseColumns, *, transposed: bool = False) -> DenseColumns:
         one = solve_band_transposed if transposed != self.swapped else solve_band
@@ -120,41 +126,31 @@ def inv_banded(a: Band) -> Shaped[Array, "n n"]:
 # -- determinants --------------------------------------------------------------------------------
 
 
-@for_the_family(tj.logdet.implementation)
+@for_the_family(tj.logdet.implementation, differentiate=True)
 def logdet_banded(a: Band) -> Scalar:
     return slogdet_banded(a).logabsdet
 
 
-@for_the_family(tj.logdet.natural_rule)
-def logdet_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
-    f = Eliminated(a, a.dtype)
-
-    def logdet_banded_pullback(y_bar: Scalar) -> Natural:
-        return tj.multiply(f.inverse_in_band(), y_bar.astype(a.dtype))
-
-    return slogdet_of(f).logabsdet, logdet_banded_pullback
-
-
-@for_the_family(tj.slogdet.implementation)
+@for_the_family(tj.slogdet.implementation, differentiate=True)
 def slogdet_banded(a: Band) -> tj.SlogdetResult:
-    return slogdet_of(Eliminated(a, a.dtype))
+    return tj.SlogdetResult(*slogdet_factored(Eliminated(a, a.dtype).factor))
 
 
-def slogdet_of(f: Eliminated) -> tj.SlogdetResult:
+@tj.rules.custom_jvp
+def slogdet_factored(f: BandFactor) -> tuple[Scalar, Scalar]:
     """Sign and logarithm from the pivots, none of which is multiplied with another."""
-    pivots, sign = pivots_and_sign(f.factor)
-    return tj.SlogdetResult(sign * jnp.prod(phase(pivots)), jnp.sum(jnp.log(jnp.abs(pivots))))
+    pivots, sign = pivots_and_sign(f)
+    return sign * jnp.prod(phase(pivots)), jnp.sum(jnp.log(jnp.abs(pivots)))
 
 
-@for_the_family(tj.slogdet.natural_rule)
-def slogdet_banded_rule(a: Band) -> tuple[tj.SlogdetResult, Pullback]:
-    f = Eliminated(a, a.dtype)
-    out = slogdet_of(f)
-
-    def slogdet_banded_pullback(bar: tj.SlogdetResult) -> Natural:
-        return tj.multiply(f.inverse_in_band(), weight(out.sign, bar))
-
-    return out, slogdet_banded_pullback
+@slogdet_factored.defjvp
+def _(
+    primals: tuple[BandFactor], tangents: tuple[BandFactor]
+) -> tuple[tuple[Scalar, Scalar], tuple[Scalar, Scalar]]:
+    sign, logabsdet = slogdet_factored(*primals)
+    y_dot = jnp.sum(inverse_band(*primals) * tangents[0].rows)
+    turned = 1j * jnp.imag(y_dot) * sign if jnp.iscomplexobj(sign) else jnp.zeros_like(sign)
+    return (sign, logabsdet), (turned, jnp.real(y_dot))
 
 
 @for_the_family(tj.det.implementation)
@@ -211,6 +207,42 @@ def cholesky_banded(a: Band) -> Shaped[tj.Banded, "n n"]:
     columns = jnp.stack(below, axis=1)
     pending = (jnp.zeros_like(columns[:1].sum(0)),) * width
     return tj.Banded(lax.scan(eliminate, pending, columns)[1].T, width, 0)
+
+
+# -- the factorization -----------------------------------------------------------------------------
+
+
+def _solve(a: Band, f: BandFactor, b: Natural, transposed: bool) -> Natural:
+    eliminated = Eliminated(a, jnp.result_type(f.rows, b), f)
+    return columns_at_once(lambda y: eliminated.solve(y, transposed=transposed), b)
+
+
+def _root(a: Band, f: BandFactor, z: Natural, adjoint: bool) -> Natural:
+    """The Cholesky factor, which stays in the band."""
+    a = floating(a)
+    factor = cholesky_banded(a)
+    for k in range(max(widths(a)) + 1):
+        same = nan_unless_alike(factor.bands, a.off_diagonal(k), a.off_diagonal(-k))
+        factor = factor.replace(bands=same)
+    root = factor.conj().mT if adjoint else factor
+    return columns_at_once(lambda y: root @ y, z)
+
+
+def _inverse_diagonal(a: Band, f: BandFactor) -> Shaped[Array, " n"]:
+    return Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal()
+
+
+_PLAN = tj.FactorizationPlan(
+    _solve,
+    lambda a, f: slogdet_factored(f),
+    _root,
+    diagonal_of_inverse=_inverse_diagonal,
+)
+
+
+@for_the_family(tj.factorize.implementation, differentiate=True)
+def factorize_banded(a: Band) -> tj.Factorization:
+    return tj.Factorization(a, Eliminated(a, a.dtype).factor, _PLAN, a.shape[0])
 
 
 # -- cases ---------------------------------------------------------------------------------------

@@ -278,6 +278,13 @@ def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
     return jnp.where(regular, jnp.concatenate([upper, lower])[::-1], jnp.nan)
 
 
+def inverse_diagonal(f: FactoredToeplitz) -> Shaped[Array, " n"]:
+    r"""The diagonal of $T^{-1}$, of which neighbours differ by an entry of the displacement."""
+    x, z = solve_factored_toeplitz(f, unit_and_border(f.a.values)).T
+    steps = x * jnp.roll(z[::-1], 1) - z * jnp.roll(x[::-1], 1)
+    return x[0] - jnp.cumsum(steps.at[0].set(0))
+
+
 def convolve(left: Shaped[Array, "k n"], right: Shaped[Array, "k n"]) -> Shaped[Array, " d"]:
     """The convolution of the rows of two matrices `(k, n)`, summed over `k`: shape `(2n - 1,)`."""
     outer = tj.Outer(left.T, right[:, ::-1].T)

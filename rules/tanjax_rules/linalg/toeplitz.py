@@ -7,6 +7,7 @@ a value and its derivatives; a small system is formed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,13 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import AnyArray, DenseArray, Matrix, Pullback, Scalar
+from tanjax.typing import AnyArray, DenseArray, Matrix, Natural, Pullback, Scalar
 
-from ..shapes import DenseColumns
+from ..shapes import DenseColumns, columns_at_once
 from .factored_toeplitz import (
     FactoredToeplitz,
     SquareToeplitz,
     factored_toeplitz,
+    inverse_diagonal,
     inverse_sums,
     slogdet_factored_toeplitz,
     solve_factored_toeplitz,
@@ -120,6 +122,29 @@ def det_toeplitz(a: SquareToeplitz) -> Scalar:
     """By the inverse: the derivative is nan where the matrix is singular."""
     sign, logabsdet = tj.slogdet(a)
     return sign * jnp.exp(logabsdet).astype(sign.dtype)
+
+
+# -- the factorization -----------------------------------------------------------------------------
+
+
+def _solve_by_columns(a: None, f: FactoredToeplitz, b: Natural, transposed: bool) -> Natural:
+    solve = solve_factored_toeplitz_transposed if transposed else solve_factored_toeplitz
+    return columns_at_once(functools.partial(solve, f), b)
+
+
+_PLAN = tj.FactorizationPlan(
+    _solve_by_columns,
+    lambda a, f: slogdet_factored_toeplitz(f),
+    diagonal_of_inverse=lambda a, f: inverse_diagonal(f),
+)
+
+
+@tj.factorize.implementation(tj.Toeplitz, differentiate=True)
+def factorize_toeplitz(a: SquareToeplitz) -> tj.Factorization:
+    """No root: that of a Toeplitz matrix has no structure."""
+    if not a.shape[0]:
+        return tj.factorize(tj.Diagonal(a.values))
+    return tj.Factorization(None, factored_toeplitz(a), _PLAN, a.shape[0])
 
 
 # -- sums ------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ of the eigenvalues add up. Where the sum leaves $(-\pi, \pi)$, the product of ro
 not the principal one. That cannot happen for factors with real eigenvalues; of others the
 angles are looked at, and the result is nan rather than another root.
 
-Exponential and logarithm are no Kronecker products, and become dense.
+Exponential and logarithm are no Kronecker products, and become dense; the exponential of a
+Kronecker sum is the product of those of its factors.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ def power_of_kronecker(a: SquareProduct, *, n: int) -> SquareMatrix:
     if not all_square(a.factors):
         return tj.matrix_power(tj.densified(a, "matrix_power", "its factors are not square"), n)
     return tj.Kronecker(*(tj.matrix_power(f, n) for f in a.factors))
+
+
+@tj.expm.implementation(tj.KroneckerSum, differentiate=True)
+def exponential_of_kronecker_sum(a: Shaped[tj.KroneckerSum, "n n"]) -> SquareProduct:
+    return tj.Kronecker(*map(tj.expm, a.factors))
 
 
 @tj.sqrtm.implementation(tj.Kronecker, differentiate=True)

@@ -109,6 +109,7 @@ from .types._diagonal import Diagonal as Diagonal
 from .types._hermitian import Hermitian as Hermitian
 from .types._identity import Identity as Identity
 from .types._kronecker import Kronecker as Kronecker
+from .types._kronecker_sum import KroneckerSum as KroneckerSum
 from .types._low_rank import LowRank as LowRank
 from .types._low_rank_update import LowRankUpdate as LowRankUpdate
 from .types._permutation import Permutation as Permutation

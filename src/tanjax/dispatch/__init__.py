@@ -4,6 +4,7 @@ from ._definite import assert_definite as assert_definite
 from ._factorization import (
     Factorization as Factorization,
     FactorizationPlan as FactorizationPlan,
+    Root as Root,
 )
 from ._factorizations import (
     EighResult as EighResult,

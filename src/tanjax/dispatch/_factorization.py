@@ -8,9 +8,10 @@ factors for that.
 
     f = tj.factorize(a)
     loss = f.inv_quad(b) + f.logdet()
+    sample = f.root() @ z
 
 How a type is factorised is said by `@tj.factorize.implementation(Type)`, which makes a
-`Factorization` of the matrix, its parts, and a `FactorizationPlan`: two functions of these.
+`Factorization` of the matrix, its parts, and a `FactorizationPlan`: functions of these.
 
 Sharp edge: factors made outside of a function and used inside do not follow a matrix that changes;
 `tj.factorize` belongs where the matrix is made.
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from fractions import Fraction
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from tanjax._errors import ShapeError, UnitError, describe, message
+from tanjax._errors import NoRuleError, ShapeError, UnitError, describe, message
 from tanjax._typing import DType, Function, Natural
 from tanjax.arrays import (
     AbstractArray,
@@ -50,15 +52,18 @@ class FactorizationPlan(NamedTuple):
 
     `solve(matrix, parts, b, transposed)`: the solution for right-hand sides `(..., n, k)`, with the
     matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm;
-    `root(matrix, parts)`: the lower Cholesky factor, where the parts tell it;
-    `inv_quad(matrix, parts, b)`: `b^H a^-1 b` of a Hermitian matrix, where a second solution for
-    its derivative would be dear.
+    `root(matrix, parts, z, adjoint)`: `r @ z`, or `r^H @ z`, for columns `z` and one `r` with
+    `r @ r^H = a`; `cholesky(matrix, parts)`: the dense lower factor, where the parts tell it, which
+    serves as a root, too; `inv_quad(matrix, parts, b)`: `b^H a^-1 b` of a Hermitian matrix, where a
+    second solution for its derivative would be dear; `diagonal_of_inverse(matrix, parts)`.
     """
 
     solve: Function
     slogdet: Function
     root: Function | None = None
+    cholesky: Function | None = None
     inv_quad: Function | None = None
+    diagonal_of_inverse: Function | None = None
 
 
 @functools.partial(
@@ -142,25 +147,67 @@ class Factorization:
 
     @property
     def has_root(self) -> bool:
-        """Whether the factors tell the Cholesky factor."""
-        return self.plan.root is not None and self.unit is None
+        """Whether the factors tell a root."""
+        return self.plan.root is not None or self.plan.cholesky is not None
 
-    def root(self) -> Natural:
-        r"""The lower triangular `l` with `l @ l^H = a`, of a positive definite matrix, for free.
+    def root(self) -> Root:
+        r"""One `r` with `r @ r^H = a`, to be multiplied: `r @ z` has the covariance `a`.
 
-        **Raises:** `ShapeError` if the factors are others (`has_root` tells).
-        **Derivative:** that of `tj.cholesky`, in $O(n^3)$.
+        Of a positive definite matrix; of others the products are nan. A type that does not say that
+        it is Hermitian (`Circulant`, `Banded`, `Tridiagonal`) may hold no other matrix, either. It
+        is the Cholesky factor of dense arrays and bands, of Kronecker products plus a multiple of
+        the identity the Hermitian root. **Returns:** a `Root`, in the square root of the unit.
+
+        **Raises:** `ShapeError` if the factors tell none (`has_root`): so of a `Toeplitz` matrix,
+        and of a `Symmetric` or `Hermitian` one without `definite=True`.
         """
-        if self.plan.root is None or self.unit is not None:
+        if not self.has_root:
             raise ShapeError(
                 message(
-                    "Factorization.root: no Cholesky factor is among the factors.",
-                    "why: the matrix is not `Symmetric` or `Hermitian` with `definite=True`, or "
-                    "has a unit.",
-                    hint="use `tj.cholesky(a)`.",
+                    "Factorization.root: no root is among the factors.",
+                    "why: the matrix is not positive definite by its type, or a root of it has no "
+                    "structure.",
+                    hint="promise it, `tj.Symmetric(a, definite=True)`, or use `tj.cholesky(a)`.",
                 )
             )
-        return self._mapped(self.plan.root)
+        return Root(self)
+
+    def _root_times(self, adjoint: bool, z: Natural) -> Natural:
+        z = as_array(z)
+        vector = z.ndim == 1
+        if z.ndim == 0 or z.shape[-1 if vector else -2] != self.n:
+            raise ShapeError(
+                f"Factorization.root: {describe(z)} does not fit a root {[self.n, self.n]}."
+            )
+
+        def multiply(matrix: PyTree, parts: PyTree, z: Natural) -> Natural:
+            if self.plan.root is not None:
+                return self.plan.root(matrix, parts, z, adjoint)
+            assert self.plan.cholesky is not None
+            factor = self.plan.cholesky(matrix, parts)
+            return (jnp.conj(factor).mT if adjoint else factor) @ z
+
+        out = self._mapped(multiply, z[:, None] if vector else z)
+        return out[..., 0] if vector else out
+
+    def diagonal_of_inverse(self) -> Natural:
+        r"""The diagonal of `a^-1`, `(..., n)`, in one over the unit of the matrix.
+
+        **Cost:** $O(n)$ for bands, $O(n \log n)$ for `Circulant` and `Toeplitz`, $O(n r^2)$ beside
+        the base of a `LowRankUpdate`; for a `Kronecker` plus a multiple of the identity
+        $O(n \sum n_i)$, and $O(n \sum n_i^2)$ for its derivative; $O(n^3)$ for dense factors.
+        **Raises:** `NoRuleError` if the plan of the type has none.
+        **Derivative:** $\bar A = -A^{-\top}\mathrm{diag}(\bar x)A^{-\top}$.
+        """
+        if self.plan.diagonal_of_inverse is None:
+            raise NoRuleError(
+                message(
+                    "Factorization.diagonal_of_inverse: the plan of this type has none.",
+                    hint="give `tj.FactorizationPlan` one, or solve for columns of the identity.",
+                )
+            )
+        x = self._mapped(self.plan.diagonal_of_inverse)
+        return x if self.unit is None else x / unitful(jnp.ones((), _real(x)), self.unit)
 
     def inv_quad(self, b: Natural) -> Natural:
         r"""`b^H a^-1 b`, a scalar; summed over the columns of a matrix `b`.
@@ -180,6 +227,40 @@ class Factorization:
     def __repr__(self) -> str:
         unit = "" if self.unit is None else f", unit={self.unit}"
         return f"Factorization({self.n}x{self.n}{unit})"
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["factorization"], meta_fields=["is_adjoint"]
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Root:
+    """A square root of a factorised matrix, made by `Factorization.root`: to be multiplied."""
+
+    factorization: Factorization
+    is_adjoint: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.factorization.n, self.factorization.n
+
+    @property
+    def H(self) -> Root:
+        """The conjugate transpose."""
+        return dataclasses.replace(self, is_adjoint=not self.is_adjoint)
+
+    def __matmul__(self, z: Natural) -> Natural:
+        """`r @ z`, of `z` `(n,)` or `(..., n, k)`, in the root of the unit times that of `z`.
+
+        **Raises:** `ShapeError` if `z` does not fit.
+        """
+        raw = functools.partial(self.factorization._root_times, self.is_adjoint)
+        unit = self.factorization.unit
+        if not is_quantity(z) and unit is None:
+            return raw(z)
+        y = UnitFunction("root", raw, "z: v -> v", names=("z",))(z)
+        if unit is None:
+            return y
+        return y * unitful(jnp.ones((), _real(y)), unit ** Fraction(1, 2))
 
 
 def batched_factorization(op: Operation, a: AbstractArray) -> Factorization:

@@ -116,7 +116,7 @@ class Kronecker(AbstractArray):
         return add(*(self._with(i, m) for i, m in enumerate(moved)))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        bars = _contract(self, natural)
+        bars = contract(self, natural)
         return self.replace(
             factors=tuple(
                 pullback_of_destructure(f)(b) for f, b in zip(self.factors, bars, strict=True)
@@ -186,7 +186,7 @@ class Kronecker(AbstractArray):
         if is_own(other) and not isinstance(other, Outer):
             return ask.pairing(self, other)
         # Contracting with all factors but the first leaves one small pairing.
-        return ask.inner_product(self.factors[0], _contract(self, other, only=0)[0])
+        return ask.inner_product(self.factors[0], contract(self, other, only=0)[0])
 
 
 def _reciprocal(x: Array) -> Array:
@@ -219,7 +219,7 @@ def _as_matrix(tensor: Shaped[Array, "m ..."]) -> Shaped[Array, "m _"]:
     return tensor.reshape(tensor.shape[0], math.prod(tensor.shape[1:]))
 
 
-def _contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Natural]:
+def contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Natural]:
     """Contract a natural cotangent with all factors but one, for every factor (or for one)."""
     wanted = range(len(x.factors)) if only is None else [only]
     if isinstance(natural, Kronecker) and (natural._rows, natural._columns) == (
@@ -239,9 +239,9 @@ def _contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Na
             for i in wanted
         ]
     if isinstance(natural, Scaled):
-        return [scaled(b, natural.factor) for b in _contract(x, natural.matrix, only)]
+        return [scaled(b, natural.factor) for b in contract(x, natural.matrix, only)]
     if isinstance(natural, Sum):
-        parts = [_contract(x, term, only) for term in natural.terms]
+        parts = [contract(x, term, only) for term in natural.terms]
         return [add(*same) for same in zip(*parts, strict=True)]
     if isinstance(natural, Outer):
         return [_contract_outer(x, natural, i) for i in wanted]

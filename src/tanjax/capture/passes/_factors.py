@@ -54,7 +54,7 @@ slogdet = ByFactor("slogdet", lambda f: SlogdetResult(*f.slogdet()))
 det = ByFactor("det", _det)
 inv = ByFactor("inv", _inv)
 inv_quad_logdet = ByFactor("inv_quad_logdet", _inv_quad_logdet)
-cholesky = ByFactor("cholesky", lambda f: f.root())
+cholesky = ByFactor("cholesky", lambda f: f.plan.cholesky(f.matrix, f.parts))
 
 _known: dict[Hashable, PyTree] = {}  # what matrices of some type and shape factorise to, as avals
 _MOST = 1024

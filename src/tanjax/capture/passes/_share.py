@@ -155,7 +155,7 @@ def _can_share(equation: Equation) -> bool:
         return False
     if target in (tj.det, tj.cholesky):
         # The derivative of a determinant that is zero is the adjugate, which no LU knows.
-        return factors.has_root
+        return factors.plan.cholesky is not None and factors.unit is None
     return True
 
 

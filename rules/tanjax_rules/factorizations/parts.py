@@ -1,0 +1,177 @@
+"""Matrices of parts: their factors are those of the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jaxtyping import PyTree, Shaped
+
+import tanjax as tj
+from tanjax.typing import Function, Natural, Scalar, Vector
+
+from ..shapes import columns_at_once
+from .eigh import outer
+from .factorize import root_of_diagonal
+
+
+def what_parts_have(plan: tj.FactorizationPlan, *parts: tj.Factorization) -> tj.FactorizationPlan:
+    """The plan with a root, and the diagonal of the inverse, only if every part has one."""
+    if not all(f.has_root for f in parts):
+        plan = plan._replace(root=None)
+    if not all(f.plan.diagonal_of_inverse for f in parts):
+        plan = plan._replace(diagonal_of_inverse=None)
+    return plan
+
+
+def root_of(f: tj.Factorization, adjoint: bool) -> tj.Root:
+    """The root of a part, or its adjoint."""
+    return f.root().H if adjoint else f.root()
+
+
+# -- multiples ------------------------------------------------------------------------------------
+
+
+def _solve_scaled(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    return parts[0].solve(b, transposed=transposed) / parts[1]
+
+
+def _slogdet_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    inner, factor = parts
+    own = tj.slogdet(tj.Diagonal(jnp.broadcast_to(factor, (inner.n,))))
+    sign, logarithm = inner.slogdet()
+    return sign * own.sign, logarithm + own.logabsdet
+
+
+def _root_of_scaled(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
+    inner, factor = parts
+    return root_of_diagonal(tj.Diagonal(factor[None]), (), root_of(inner, adjoint) @ z, adjoint)
+
+
+def _inverse_diagonal_of_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
+    return parts[0].diagonal_of_inverse() / parts[1]
+
+
+_SCALED = tj.FactorizationPlan(
+    _solve_scaled, _slogdet_scaled, _root_of_scaled, diagonal_of_inverse=_inverse_diagonal_of_scaled
+)
+
+
+@tj.factorize.implementation(tj.Scaled, differentiate=True)
+def factorize_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.Factorization:
+    inner = tj.factorize(a.matrix)
+    plan = what_parts_have(_SCALED, inner)
+    return tj.Factorization(None, (inner, a.factor), plan, a.shape[0])
+
+
+# -- Kronecker products ---------------------------------------------------------------------------
+
+
+def _along_axes(function: Function, parts: Sequence[tj.Factorization], columns: Natural) -> Natural:
+    """Each part along its own axis: `function(part, columns)`."""
+
+    def all_axes(y: Natural) -> Natural:
+        x = y.reshape(*(f.n for f in parts), y.shape[1])
+        for axis, f in enumerate(parts):
+            moved = jnp.moveaxis(x, axis, 0)
+            out = function(f, moved.reshape(f.n, moved.size // max(f.n, 1)))
+            x = jnp.moveaxis(out.reshape(moved.shape), 0, axis)
+        return x.reshape(y.shape)
+
+    return columns_at_once(all_axes, columns)
+
+
+def _solve_kronecker(
+    matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool
+) -> Natural:
+    return _along_axes(lambda f, y: f.solve(y, transposed=transposed), parts, b)
+
+
+def _root_of_kronecker(
+    matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool
+) -> Natural:
+    return _along_axes(lambda f, y: root_of(f, adjoint) @ y, parts, z)
+
+
+def _inverse_diagonal_of_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
+    return outer(f.diagonal_of_inverse() for f in parts)
+
+
+def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    n = 1
+    for f in parts:
+        n *= f.n
+    return together([(f.slogdet(), n // max(f.n, 1)) for f in parts])
+
+
+def together(results: Sequence[tuple[tj.SlogdetResult, int]]) -> tuple[Scalar, Scalar]:
+    """The result for a product of determinants, each with how often it occurs."""
+    (first, count), *rest = results
+    sign, logarithm = first.sign**count, first.logabsdet * count
+    for part, count in rest:
+        sign, logarithm = sign * part.sign**count, logarithm + part.logabsdet * count
+    return sign, logarithm
+
+
+_KRONECKER = tj.FactorizationPlan(
+    _solve_kronecker,
+    _slogdet_kronecker,
+    _root_of_kronecker,
+    diagonal_of_inverse=_inverse_diagonal_of_kronecker,
+)
+
+
+@tj.factorize.implementation(tj.Kronecker, differentiate=True)
+def factorize_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.Factorization:
+    _check_parts("Kronecker factor", a.factors)
+    parts = tuple(map(tj.factorize, a.factors))
+    return tj.Factorization(None, parts, what_parts_have(_KRONECKER, *parts), a.shape[0])
+
+
+# -- blocks ---------------------------------------------------------------------------------------
+
+
+def _block_by_block(
+    function: Function, parts: Sequence[tj.Factorization], columns: Natural
+) -> Natural:
+    start, out = 0, []
+    for f in parts:
+        out.append(function(f, columns[..., start : start + f.n, :]))
+        start += f.n
+    return jnp.concatenate(out, axis=-2)
+
+
+def _solve_blocks(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    return _block_by_block(lambda f, y: f.solve(y, transposed=transposed), parts, b)
+
+
+def _root_of_blocks(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
+    return _block_by_block(lambda f, y: root_of(f, adjoint) @ y, parts, z)
+
+
+def _inverse_diagonal_of_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
+    return jnp.concatenate([f.diagonal_of_inverse() for f in parts])
+
+
+def _slogdet_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    return together([(f.slogdet(), 1) for f in parts])
+
+
+_BLOCKS = tj.FactorizationPlan(
+    _solve_blocks, _slogdet_blocks, _root_of_blocks, diagonal_of_inverse=_inverse_diagonal_of_blocks
+)
+
+
+@tj.factorize.implementation(tj.BlockDiagonal, differentiate=True)
+def factorize_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.Factorization:
+    _check_parts("block", a.blocks)
+    parts = tuple(map(tj.factorize, a.blocks))
+    return tj.Factorization(None, parts, what_parts_have(_BLOCKS, *parts), a.shape[0])
+
+
+def _check_parts(what: str, parts: Sequence[PyTree]) -> None:
+    for part in parts:
+        if part.shape[0] != part.shape[1]:
+            raise tj.ShapeError(
+                f"factorize ({what}): needs a square matrix, got {list(part.shape)}."
+            )
