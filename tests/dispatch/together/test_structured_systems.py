@@ -57,7 +57,7 @@ def test_gradient_of_a_band_system_has_no_dense_factorisation(name):
         with tj.densify("allow"), jax.numpy_dtype_promotion("standard"):
             text = str(jax.make_jaxpr(jax.grad(loss))(a, b))
         assert " lu " not in text
-        assert "scan" in text
+        assert "scan" in text or "tridiagonal_solve" in text
 
 
 def test_systems_for_the_identity_have_the_type_of_the_inverse():
