@@ -252,6 +252,12 @@ def _of_kronecker(a: Natural) -> PyTree:
     return tj.EighResult(jnp.kron(p, q), jnp.kron(u, v))
 
 
+def _of_kronecker_sum(a: Natural) -> PyTree:
+    """Of 2 x 2 factors: found again up to multiples of the identity."""
+    (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2]), jnp.linalg.eigh(a[:2, :2])
+    return tj.EighResult((p[:, None] + q).ravel() - a[0, 0], jnp.kron(u, v))
+
+
 def _of_blocks(a: Natural) -> PyTree:
     w, v = jnp.linalg.eigh(a[:2, :2])
     zero = jnp.zeros((2, 1))
@@ -270,6 +276,8 @@ def cases() -> Iterator[Case]:
     blocks = tj.BlockDiagonal(small, tj.Diagonal(s.positive(1)))
     kronecker = tj.Kronecker(small, tj.Symmetric(s.definite(2)))
     scaled = tj.Scaled(small, s.positive())
+    laplacian = tj.KroneckerSum(small, tj.Symmetric(s.definite(2)))
+    shifted = tj.Sum(laplacian, tj.Scaled(tj.Identity(4), s.positive()))
     yield Case(tj.eigh, s.normal(2, 3, 3))
     yield Case(tj.eigh, symmetric, invariant=True)
     # LAPACK's choice of the phases is no function that differences could follow, and a loss that
@@ -281,9 +289,11 @@ def cases() -> Iterator[Case]:
         (blocks, _of_blocks),
         (scaled, None),
         (tj.Identity(2), None),
+        (laplacian, _of_kronecker_sum),
+        (shifted, _of_kronecker_sum),
     ):
         yield gauge.composed(Case(tj.eigh, a).declare(reference=reference))
     for a in (s.normal(3, 3), symmetric, hermitian):
         yield Case(tj.eigvalsh, a)
-    for a in (diagonal, tj.Identity(2), scaled, kronecker, blocks):
+    for a in (diagonal, tj.Identity(2), scaled, kronecker, blocks, laplacian, shifted):
         yield gauge.composed(Case(tj.eigvalsh, a))

@@ -112,6 +112,7 @@ def cases() -> Iterator[Case]:
         (tj.sqrtm, tj.Kronecker(complex_, s.regular(2, complex=True)), {}),
         (tj.fractional_matrix_power, tj.Kronecker(diagonal, diagonal), {"t": -0.7}),
         (tj.matrix_power, tj.Kronecker(symmetric, s.regular(2)), {"n": -2}),
+        (tj.expm, tj.KroneckerSum(symmetric, diagonal), {}),
         (tj.sqrtm, tj.Kronecker(negative, other), {}),  # signs that cancel
         (tj.sqrtm, tj.Scaled(tj.Kronecker(symmetric, other), jnp.asarray(-0.5)), {}),
         (tj.fractional_matrix_power, tj.Scaled(negative, jnp.asarray(-2.0)), {"t": -0.3}),

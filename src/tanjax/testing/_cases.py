@@ -3,7 +3,8 @@
 A module of a rule pack ends with a generator `cases()` of `Case`s; an array type has `examples`, or
 its module a generator `arrays()` of instances. `checks_of` collects both from a package, and adds
 what an author forgets: a check that every implementation and rule of the package is run by some
-case, and every array type has an instance.
+case, and every array type has an instance. Cases of one rule are not asked twice what hangs on the
+rule alone, as whether it composes with `jax.checkpoint`: the report says what was skipped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax import arrays, registry
@@ -152,7 +154,7 @@ def _checks_of(package: str | ModuleType) -> list[Check]:
     with jax.enable_x64(True):
         instances = [x for m in modules for x in _yielded(m, "arrays")]
         instances += [x for t in types for x in examples_of(t)]
-    checks = [Check(name, c.name, c.check) for c in cases]
+    checks = [Check(name, c.name, c.check) for c in _asked_once(cases)]
     checks += [_array_check(name, x) for x in instances]
     if not checks and not types:
         raise CheckFailure(
@@ -166,6 +168,30 @@ def _checks_of(package: str | ModuleType) -> list[Check]:
         seen = {type(x) for x in instances}
         checks.append(Check(name, "coverage of types", lambda: _check_types(name, types, seen)))
     return checks
+
+
+# What hangs on an implementation and its rule, and not on the numbers of a case.
+_OF_THE_RULE = (
+    *("hessian", "vmap", "one argument", "checkpoint", "scan", "public lowering", "variants"),
+)
+
+
+def _asked_once(cases: list[Case]) -> Iterator[Case]:
+    """The cases; what hangs on the rule is asked of its first real and its first complex case."""
+    seen = set()
+    for case in cases:
+        try:
+            found = case.operation.resolve(case.args, case.static)
+        except (TypeError, ValueError, NotImplementedError):  # which the check will say
+            yield case
+            continue
+        parts = (found.implementation, found.rule, found.push)
+        is_complex = any(map(jnp.iscomplexobj, jax.tree.leaves(case.args)))
+        key = (case.operation, *(p and p.function for p in parts), is_complex)
+        if key in seen and case.inplace is None:
+            case = case.declare(skip=(*case.options.get("skip", ()), *_OF_THE_RULE))
+        seen.add(key)
+        yield case
 
 
 def _examples() -> list[PyTree]:
