@@ -171,7 +171,7 @@ def _(
 ) -> tuple[tuple[Scalar, Scalar], tuple[Scalar, Scalar]]:
     sign, logabsdet = slogdet_factored(*primals)
     y_dot = jnp.sum(inverse_band(*primals) * tangents[0].rows)
-    turned = 1j * jnp.imag(y_dot) * sign if jnp.iscomplexobj(sign) else jnp.zeros_like(sign)
+    turned = sign * (y_dot - jnp.real(y_dot).astype(y_dot.dtype))
     return (sign, logabsdet), (turned, jnp.real(y_dot))
 
 
