@@ -28,7 +28,7 @@ from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
 from ._lowering import both_modes
-from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
+from ._natural import Convention, in_jax, structural_pullback, structural_pushforward, to_natural
 from ._table import Registered, Signature, distance, is_static_value
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Resolution:
 
     def _run(self, rule: Rule, args: Sequence[PyTree]) -> PyTree:
         self._check(args)
-        result = rule.function(*args, **self.statics)
+        result = rule.function(*map(in_jax, args), **self.statics)
         if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
             raise CotangentError(
                 message(
