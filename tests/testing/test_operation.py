@@ -288,3 +288,24 @@ def test_exact_zero():
     volume.implementation(Reflection)(lambda a: jnp.zeros((), a.v.dtype))
     a = Reflection(Samples(5).normal(3))
     assert check_operation(volume, a, zero=("a",)).scalars > 0
+
+
+def test_the_check_of_an_operation_answers_for_variants_of_dense_arguments():
+    """Two right-hand sides, for which the pullback is wrong, are none of its arguments."""
+
+    def fits(name, a, x):
+        if (len(a.shape), len(x.shape)) != (2, 1):
+            raise tj.ShapeError(f"{name}: {a.shape} and {x.shape} do not fit.")
+
+    @tj.operation(check=fits)
+    def energy(a, x):
+        return x @ (a @ x)
+
+    @energy.natural_rule
+    def energy_rule(a, x):
+        return energy.primal(a, x), lambda y: (tj.Outer(y * x, x), y * (a @ x + a.mT @ x))
+
+    s = Samples(0)
+    assert check_operation(energy, s.normal(3, 3), s.normal(3)).scalars > 40
+    with pytest.raises(tj.ShapeError, match="do not fit"):
+        energy(s.normal(3, 3), s.normal(3, 2))

@@ -156,8 +156,6 @@ class Resolution:
         if check is None:
             return
         if not any(map(is_structured, args)):
-            if self.operation.core_ndims is None:
-                return
             args = _batched.cores(self.operation, args)
         check(self.operation.name, *args)
 
