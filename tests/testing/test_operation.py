@@ -290,6 +290,23 @@ def test_exact_zero():
     assert check_operation(volume, a, zero=("a",)).scalars > 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_right_rule_is_not_refused_for_its_last_bits(seed):
+    """XLA fuses two calls of one rule in one program differently."""
+
+    @tj.operation
+    def unit(x):
+        return x / jnp.sqrt(jnp.sum(x**2))
+
+    @unit.natural_rule
+    def unit_rule(x):
+        y, length = unit.primal(x), jnp.sqrt(jnp.sum(x**2))
+        return y, lambda y_bar: (y_bar - y * jnp.sum(y * y_bar)) / length
+
+    left_out = tuple(m for m in tj.testing.OPERATION_MODES if m != "rule")
+    assert check_operation(unit, Samples(seed).normal(4), skip=left_out).stages["rule"].scalars
+
+
 def test_the_check_of_an_operation_answers_for_variants_of_dense_arguments():
     """Two right-hand sides, for which the pullback is wrong, are none of its arguments."""
 
