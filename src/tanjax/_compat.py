@@ -300,7 +300,7 @@ def _self_test() -> None:
         raise ValueError("the linear primitive gave a wrong derivative")
 
 
-_NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
+NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
 
 
 def source_of(eqn: JaxEquation) -> str:
@@ -310,7 +310,7 @@ def source_of(eqn: JaxEquation) -> str:
     """
     traceback = eqn.source_info.traceback
     for frame in traceback.frames if traceback else ():
-        if not frame.file_name.startswith(_NOT_THE_USERS):
+        if not frame.file_name.startswith(NOT_THE_USERS):
             return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
     return ""
 
@@ -367,7 +367,7 @@ def jax_function_of(eqn: JaxEquation, key: str = "jaxpr") -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
     info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
-    return name if place.startswith(_NOT_THE_USERS[1]) else None
+    return name if place.startswith(NOT_THE_USERS[1]) else None
 
 
 _IS_0_12 = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)

@@ -1,6 +1,7 @@
 """`check_operation` passes what is right and catches every planted fault."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -135,6 +136,7 @@ MUTANTS = {
     "not finite": ("rule", changed(lambda a, x: (a * jnp.nan, x))),
     "reversed": ("(rule|vjp)", changed(lambda a, x: (a, x[::-1]))),
     "impure": ("rule", impure),
+    "raises": ("first order", changed(lambda a, x: (a, {}["lost"]))),
     "value": ("value", product(implementation=lambda a, x: 1.001 * (a.to_dense() @ x))),
     "forward mode only": ("rule", product(push=push_by(2))),
     "hidden cotangents dropped": ("fields", lambda: gauge("natural")),
@@ -326,3 +328,12 @@ def test_the_check_of_an_operation_answers_for_variants_of_dense_arguments():
     assert check_operation(energy, s.normal(3, 3), s.normal(3)).scalars > 40
     with pytest.raises(tj.ShapeError, match="do not fit"):
         energy(s.normal(3, 3), s.normal(3, 2))
+
+
+def test_failures_name_file_and_line():
+    op, args = MUTANTS["scaled by 1.001"][1]()
+    with pytest.raises(tj.CheckFailure, match=rf"rule: .*\({re.escape(__file__)}:\d+\)"):
+        check_operation(op, *args)
+    op, args = MUTANTS["raises"][1]()
+    with pytest.raises(tj.CheckFailure, match=rf"KeyError: 'lost', from {re.escape(__file__)}:"):
+        check_operation(op, *args)
