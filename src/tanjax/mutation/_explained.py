@@ -10,7 +10,7 @@ import contextlib
 import traceback
 from collections.abc import Iterator
 
-from tanjax._errors import MutationError, ShapeError, message
+from tanjax._errors import AliasError, MutationError, ShapeError, message
 
 
 @contextlib.contextmanager
@@ -19,7 +19,7 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, NotImplementedError, AssertionError, AttributeError) as error:
-        if isinstance(error, MutationError | ShapeError):
+        if isinstance(error, AliasError | MutationError | ShapeError):
             raise
         text = str(error)
         if type(error) is TypeError and "item assignment" in text:
@@ -37,6 +37,14 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
                     f"{name}: a Ref is carried by a loop, or returned from a function inside.",
                     f"JAX says: {text.splitlines()[0]}",
                     hint="let the body close over the Ref and write to it; return nothing.",
+                )
+            ) from error
+        elif "both closed over and passed" in text or "only one reference to a mut" in text:
+            raise AliasError(
+                message(
+                    f"{name}: one memory goes into a loop or a function in two ways.",
+                    f"JAX says: {text.splitlines()[0]}",
+                    hint="close over the Ref, or hand it over: a `scan` over it gives its rows.",
                 )
             ) from error
         elif "vmap-of-cond" in text:
