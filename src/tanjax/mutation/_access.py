@@ -169,6 +169,8 @@ def _put(x: Array, step: Step, new: PyTree) -> Array:
 def _add(x: Array, step: Step, more: PyTree) -> Array:
     if not is_window(step):
         return x.at[_index(step)].add(_like(x, more))
+    # Else XLA looks through what a step before has just written, into a copy of the whole.
+    x = lax.optimization_barrier(x)
     return _put(x, step, _take(x, step) + _like(x, more))
 
 
