@@ -374,6 +374,11 @@ def sharded(x, handed):
     return on_two_devices(body)(x)
 
 
+def read_in_shard_map(x):
+    r = jax.new_ref(x)
+    return on_two_devices(lambda y: y + r[0:1])(x)
+
+
 def reshaped(x):  # JAX 0.12 loses what is written to such a view
     r = jax.new_ref(x)
     r.reshape(2, 2)[0, 1] = 7.0
@@ -400,6 +405,18 @@ REF = jax.new_ref(X)
 def test_a_ref_that_cannot_be_followed_is_refused(f, words):
     with pytest.raises(tj.MutationError, match=words):
         tj.discharge(f)(X)
+
+
+@pytest.mark.parametrize("frames", ["off", "remove_frames"])
+def test_a_ref_that_shard_map_closes_over_is_refused(frames):
+    """By our words, whether JAX keeps its frames in the traceback or takes them out, as it does."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", frames)
+    try:
+        with pytest.raises(tj.MutationError, match="read_in_shard_map: a Ref is used inside of"):
+            tj.discharge(read_in_shard_map)(X)
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
 
 
 def test_a_ref_as_an_argument_is_refused():

@@ -83,7 +83,7 @@ def _is_of_shard_map(error: Exception) -> bool:
     text = str(error)
     if not ("Ref" in text or (isinstance(error, AssertionError) and not text)):
         return False
-    if "manual axes" in text or "shard_map" in text:
+    if "manual axes" in text or "shard_map" in text or "nospec" in text:  # of a Ref's aval
         return True
     frames = traceback.walk_tb(error.__traceback__)
     return any(frame.f_globals.get("__name__", "").endswith("shard_map") for frame, _ in frames)
