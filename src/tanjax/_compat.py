@@ -67,9 +67,27 @@ def align(tree: T, *like: object) -> T:
 
     def cast(x: Array) -> Array:
         missing = tuple(sorted(axes - varying_axes(x)))
-        return lax.pcast(x, missing, to="varying") if missing else x
+        if not missing:
+            return x
+        is_key = jax.dtypes.issubdtype(jnp.result_type(x), jax.dtypes.extended)
+        known = not (is_key or isinstance(x, Tracer))
+        return lax.pcast(constant(x) if known else x, missing, to="varying")
 
     return jax.tree.map(cast, tree)
+
+
+def constant(x: Array | np.ndarray) -> Array:
+    """An array of known numbers; inside of `shard_map` the result of an equation without operands.
+
+    The batching rule of `cond` casts the operands of a branch to what its index varies over, and
+    its constants are operands, but keeps the equations: a cast among them is then one too many.
+    """
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return jnp.asarray(x)
+    numbers = np.asarray(x)
+    make = lambda *_: [jnp.asarray(numbers)]
+    aval = jax.core.ShapedArray(numbers.shape, numbers.dtype)
+    return linear_call(LinearMap(make, make, "constant"), [], [], [aval])[0]
 
 
 # -- the linear primitive -----------------------------------------------------------------------
