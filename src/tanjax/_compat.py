@@ -136,6 +136,18 @@ def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
     return list(out) if primitive.multiple_results else [out]
 
 
+def custom_jvp_functions(eqn: JaxEquation) -> tuple[Operator, Operator]:
+    """What a `custom_jvp_call` equation runs, and its rule: of primals and tangents, to both."""
+    found: Any = eqn.primitive.get_bind_params(eqn.params)
+    body, rule = found["subfuns"]
+
+    def jvp(*args: AnyArray) -> Values:
+        filled = lambda t: np.zeros(t.shape, float0) if t.dtype == float0 else jnp.zeros_like(t)
+        return [filled(x) if is_symbolic_zero(x) else x for x in rule.call_wrapped(*args)]
+
+    return body.call_wrapped, jvp
+
+
 def to_weak_type(x: Array) -> Array:
     """The same numbers with JAX's weak type, which arithmetic with Python numbers has."""
     options = {"new_dtype": x.dtype, "weak_type": True, "sharding": None}

@@ -311,6 +311,44 @@ def test_operations_and_their_rules_survive():
     assert float(f(X)) == pytest.approx(2 * 0.7 - 3 * 0.4 + 1.5)
 
 
+def with_rule(body):
+    """A function whose rule, of an integer and two arrays, is none of JAX's own."""
+    f = jax.custom_jvp(body)
+
+    @f.defjvp
+    def _(primals, tangents):
+        _, x, y = primals
+        out = f(*primals)
+        return out, 2.0 * tangents[1] * jnp.cos(out) * y + tangents[2] * x
+
+    return f
+
+
+def product_in_place(n, x, y):
+    r = jax.new_ref(x)
+    lax.fori_loop(1, x.size, lambda i, _: r.__setitem__(i, r[i] * r[i - 1] + n), None)
+    return r[...] * y
+
+
+def product_by_carry(n, x, y):
+    body = lambda before, now: (now * before + n,) * 2
+    return jnp.append(x[:1], lax.scan(body, x[0], x[1:])[1]) * y
+
+
+def test_a_ref_in_a_function_with_a_rule_of_jax():
+    """The rule is kept, in all modes and orders, where only one argument moves, and in a loop."""
+
+    def of(body):
+        def total(x):
+            f = with_rule(body)
+            one = lax.scan(lambda c, row: (jnp.sum(f(2.0, row * c, X)), None), x[0], x[None])[0]
+            return one + jnp.sum(jnp.sin(f(1.0, x, x[::-1])))
+
+        return total
+
+    assert_same_derivatives(tj.discharge(of(product_in_place)), of(product_by_carry), X)
+
+
 def test_discharged_in_discharged():
     inner = tj.discharge(lambda x: _cumulated(x))
 

@@ -386,7 +386,23 @@ def _checkpoint(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[Py
     return list(out)
 
 
+def _custom_jvp(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+    """A function with a rule that makes Refs: both are discharged, and stay together."""
+    if any(type(v) is Cell for v in values):
+        raise _refused(eqn)
+    body, rule = map(discharge, _compat.custom_jvp_functions(eqn))
+    call = jax.custom_jvp(lambda *args: body(*args))
+
+    @call.defjvp
+    def _(primals: PyTree, tangents: PyTree) -> PyTree:
+        out = rule(*primals, *tangents)
+        return out[: len(out) // 2], out[len(out) // 2 :]
+
+    return list(call(*values))
+
+
 _RULES: dict[str, DischargeRule] = {
+    "custom_jvp_call": _custom_jvp,
     "new_ref": _new_ref,
     "empty_ref": _empty_ref,
     "freeze": _freeze,
