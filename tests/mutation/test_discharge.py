@@ -417,6 +417,14 @@ def read_in_shard_map(x):
     return on_two_devices(lambda y: y + r[0:1])(x)
 
 
+def read_by(mask):  # JAX gives the result the shape of the mask
+    def read(x):
+        r = jax.new_ref(x)
+        return jnp.sum(r[mask] * 2)
+
+    return read
+
+
 def reshaped(x):  # JAX 0.12 loses what is written to such a view
     r = jax.new_ref(x)
     r.reshape(2, 2)[0, 1] = 7.0
@@ -438,6 +446,9 @@ REF = jax.new_ref(X)
         (functools.partial(sharded, handed=True), "shard_map"),
         (functools.partial(sharded, handed=False), "shard_map"),
         (reshaped, "view that is no part of it"),
+        (read_by(np.array([True, False, True, True])), r"by a mask(.|\n)*np.flatnonzero"),
+        (read_by(np.arange(4) > 5), "by a mask"),
+        (lambda x: read_by(x > 0.5)(x), "by a mask"),
     ],
 )
 def test_a_ref_that_cannot_be_followed_is_refused(f, words):
