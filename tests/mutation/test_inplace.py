@@ -632,3 +632,30 @@ def test_an_error_at_run_time_without_compilation_leaves_the_memory():
     with pytest.raises(Exception, match="lost"):
         jax.block_until_ready(tj.inplace(raises, mutates="x").transition(r[...]))
     np.testing.assert_array_equal(r[...], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "words"),
+    [
+        (
+            lambda a, b: b.__setitem__(0, jnp.ones(3)),
+            tj.ShapeError,
+            "to `b` does not have the shape",
+        ),
+        (
+            lambda a, b: a["v"].__setitem__(..., jnp.ones(2, int)),
+            tj.MutationError,
+            r"to `a\['v'\]` does not have the dtype",
+        ),
+        (
+            lambda a, b: lax.fori_loop(0, 2, lambda i, _: b.__setitem__(i, a["w"][...]), None),
+            tj.ShapeError,
+            "to `b` does not have the shape",
+        ),
+    ],
+)
+def test_a_write_that_does_not_fit_names_its_argument(write, error, words):
+    """Beside others of the same shape and dtype, and in a loop."""
+    f = tj.inplace(lambda a, b: write(a, b), mutates=("a", "b"))
+    with pytest.raises(error, match=f"<lambda>: a write {words}"):
+        f(tj.new_ref({"w": jnp.zeros(2), "v": jnp.zeros(2)}), tj.new_ref(jnp.zeros(2)))

@@ -166,8 +166,7 @@ class InPlace:
         def on_fresh_refs(given: dict[str, PyTree]) -> Transition:
             refs = {n: new_ref(given[n]) for n in self.mutates}
             given = {**given, **refs}
-            mutates = ", ".join(map(repr, self.mutates))
-            with explained(self.name, mutates):
+            with explained(self.name, refs):
                 out = body(
                     *(given[n] for n in names),
                     **{n: x for n, x in given.items() if n not in names},
