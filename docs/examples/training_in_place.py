@@ -6,9 +6,10 @@ A network with a `Diagonal` and a `Symmetric` layer learns a function. Parameter
 gradient are `jax.Ref`s. Each step scans over eight micro-batches, adds their gradients to the
 buffer in the backward pass itself, and updates parameters and momenta where they stand. The same
 loop in functions, which carries a sum of gradients and makes new parameters and momenta, must give
-the same losses and parameters. Memory is what XLA says of the compiled steps: the one in place
-makes no new arrays, and needs one more copy of the parameters as scratch. Exits with an error if
-the two disagree, or if the step in place needs more than the other.
+the same losses and parameters. Memory is what XLA says of the compiled steps. The one in place
+makes no new arrays, and needs one more copy of the parameters as scratch: less than functions whose
+caller keeps the old arrays, and 3 % more than functions to which the caller donates them, by hand.
+Exits with an error if the two disagree, or if the step in place needs more than that.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ def memory(compiled: Any, size: int) -> dict[str, float]:
     aliased = found.alias_size_in_bytes
     new = found.output_size_in_bytes - aliased
     return {
+        "held": found.argument_size_in_bytes / size,
         "scratch": found.temp_size_in_bytes / size,
         "new": new / size,
-        "in place": aliased / size,
     }
 
 
@@ -105,8 +106,10 @@ def main() -> int:
     data = batches(jax.random.key(1))
     own = memory(step_in_place.lower(refs, moving, gradient, data).compile(), size)
     other = memory(step.lower(plain, momenta, data).compile(), size)
+    donating = jax.jit(step.__wrapped__, donate_argnums=(0, 1))
+    donated = memory(donating.lower(plain, momenta, data).compile(), size)
     print(f"parameters: {size / 1024:.0f} KiB; memory of a step in sizes of the parameters")
-    for name, found in (("in place", own), ("without Refs", other)):
+    for name, found in (("in place", own), ("without Refs", other), ("and donated", donated)):
         print(f"  {name:12}  " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()))
 
     worst = 0.0
@@ -126,7 +129,8 @@ def main() -> int:
     print(f"largest difference of losses {worst:.1e}, of parameters {apart:.1e}")
     print(f"types kept: {kinds['scale']}, {kinds['mix']}")
     is_right = worst < 1e-3 and apart < 1e-3 and bool(jnp.all(mix == mix.T))
-    is_small = own["in place"] > 2.99 and own["scratch"] < other["scratch"] + other["new"]
+    needs, without, by_hand = (sum(found.values()) for found in (own, other, donated))
+    is_small = own["new"] < 0.01 and needs < without and needs < 1.05 * by_hand
     return int(not (is_right and is_small))
 
 

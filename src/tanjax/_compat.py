@@ -67,9 +67,27 @@ def align(tree: T, *like: object) -> T:
 
     def cast(x: Array) -> Array:
         missing = tuple(sorted(axes - varying_axes(x)))
-        return lax.pcast(x, missing, to="varying") if missing else x
+        if not missing:
+            return x
+        is_key = jax.dtypes.issubdtype(jnp.result_type(x), jax.dtypes.extended)
+        known = not (is_key or isinstance(x, Tracer))
+        return lax.pcast(constant(x) if known else x, missing, to="varying")
 
     return jax.tree.map(cast, tree)
+
+
+def constant(x: Array | np.ndarray) -> Array:
+    """An array of known numbers; inside of `shard_map` the result of an equation without operands.
+
+    The batching rule of `cond` casts the operands of a branch to what its index varies over, and
+    its constants are operands, but keeps the equations: a cast among them is then one too many.
+    """
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return jnp.asarray(x)
+    numbers = np.asarray(x)
+    make = lambda *_: [jnp.asarray(numbers)]
+    aval = jax.core.ShapedArray(numbers.shape, numbers.dtype)
+    return linear_call(LinearMap(make, make, "constant"), [], [], [aval])[0]
 
 
 # -- the linear primitive -----------------------------------------------------------------------
@@ -116,6 +134,18 @@ def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
     functions, params = found if isinstance(found, tuple) else ((), found)
     out = primitive.bind(*functions, *operands, **params)
     return list(out) if primitive.multiple_results else [out]
+
+
+def custom_jvp_functions(eqn: JaxEquation) -> tuple[Operator, Operator]:
+    """What a `custom_jvp_call` equation runs, and its rule: of primals and tangents, to both."""
+    found: Any = eqn.primitive.get_bind_params(eqn.params)
+    body, rule = found["subfuns"]
+
+    def jvp(*args: AnyArray) -> Values:
+        filled = lambda t: np.zeros(t.shape, float0) if t.dtype == float0 else jnp.zeros_like(t)
+        return [filled(x) if is_symbolic_zero(x) else x for x in rule.call_wrapped(*args)]
+
+    return body.call_wrapped, jvp
 
 
 def to_weak_type(x: Array) -> Array:
@@ -300,7 +330,7 @@ def _self_test() -> None:
         raise ValueError("the linear primitive gave a wrong derivative")
 
 
-_NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
+NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
 
 
 def source_of(eqn: JaxEquation) -> str:
@@ -310,7 +340,7 @@ def source_of(eqn: JaxEquation) -> str:
     """
     traceback = eqn.source_info.traceback
     for frame in traceback.frames if traceback else ():
-        if not frame.file_name.startswith(_NOT_THE_USERS):
+        if not frame.file_name.startswith(NOT_THE_USERS):
             return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
     return ""
 
@@ -367,7 +397,7 @@ def jax_function_of(eqn: JaxEquation, key: str = "jaxpr") -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
     info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
-    return name if place.startswith(_NOT_THE_USERS[1]) else None
+    return name if place.startswith(NOT_THE_USERS[1]) else None
 
 
 _IS_0_12 = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)

@@ -19,6 +19,7 @@ from .dispatch import (
 from .registry import (
     align as align,
     as_custom_vjp as as_custom_vjp,
+    constant as constant,
     custom_jvp as custom_jvp,
     frule as frule,
     lowering as lowering,

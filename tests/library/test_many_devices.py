@@ -259,8 +259,10 @@ def loss_of(name, all_args, scale):
     return total
 
 
-def gradient_on_devices(name):
-    inside = lambda args, s: jax.lax.psum(loss_of(name, args, s[0]), "i")
+def gradient_on_devices(name, mapped=False):
+    each = lambda args, s: jnp.sum(jax.vmap(lambda s: loss_of(name, args, s))(s))
+    one = lambda args, s: loss_of(name, args, s[0])
+    inside = lambda args, s: jax.lax.psum((each if mapped else one)(args, s), "i")
     spread = jax.shard_map(inside, mesh=mesh(), in_specs=(P(), P("i")), out_specs=P())
     return jax.jit(jax.value_and_grad(spread, allow_int=True))
 
@@ -268,23 +270,29 @@ def gradient_on_devices(name):
 SCALES = np.array([1.0, 1.01, 0.98, 1.03])
 
 
+@pytest.mark.parametrize("mapped", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_rule_under_shard_map(name):
-    """Operands that all devices share, and one that varies: what JAX types must agree."""
+def test_every_rule_under_shard_map(name, mapped):
+    """Operands that all devices share, and one that varies: what JAX types must agree.
+
+    Mapped over two numbers of each device, too, where `vmap` computes both branches of a `cond`.
+    """
     args = [case.args for case in FAMILIES[name]]
+    scales = np.concatenate([SCALES, SCALES]) if mapped else SCALES
     with tj.densify("allow"):
-        program = gradient_on_devices(name).lower(args, SCALES)
+        program = gradient_on_devices(name, mapped).lower(args, scales)
     assert "all_reduce" in program.as_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["solve", "sqrtm"])
-def test_cotangents_are_summed_over_devices(name):
+@pytest.mark.parametrize(("name", "mapped"), [("solve", False), ("sqrtm", False), ("svd", True)])
+def test_cotangents_are_summed_over_devices(name, mapped):
     args = [case.args for case in FAMILIES[name]]
+    scales = np.concatenate([SCALES, SCALES[::-1]]) if mapped else SCALES
     plain = lambda args, s: jnp.sum(jax.lax.map(lambda s: loss_of(name, args, s), s))
     with tj.densify("allow"):
-        got = gradient_on_devices(name)(args, SCALES)
-        want = jax.jit(jax.value_and_grad(plain, allow_int=True))(args, jnp.asarray(SCALES))
+        got = gradient_on_devices(name, mapped)(args, scales)
+        want = jax.jit(jax.value_and_grad(plain, allow_int=True))(args, jnp.asarray(scales))
     assert_close(jax.device_get(got), jax.device_get(want), 1e-9)
 
 

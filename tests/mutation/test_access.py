@@ -201,22 +201,38 @@ def compiled_gradient(f, *args):
     return jax.jit(jax.grad(f, tuple(range(len(args))))).lower(*args).compile().as_text()
 
 
-def test_indexed_steps_cost_what_they_touch():
+def span(i):
+    from jax.experimental import pallas as pl
+
+    return pl.ds(i, 3)
+
+
+STEPS = {
+    "to the next": lambda r, q, i: r.__setitem__(i + 1, jnp.sin(r[i]) * q[i]),
+    "in place": lambda r, q, i: r.__setitem__(i, jnp.sin(r[i])),
+    "increment": lambda r, q, i: r.__setitem__(i, r[i] + q[i] * r[i - 1]),
+    "histogram": lambda r, q, i: r.__setitem__(i * 7 % 1231, r[i * 7 % 1231] + q[i] ** 2),
+    "three times": lambda r, q, i: r.__setitem__(i, r[i] * r[i] * r[i + 1] * q[i]),
+    "windows": lambda r, q, i: r.__setitem__(span(i), r[span(i)] * jnp.sin(r[span(i + 1)])),
+    "update": lambda r, q, i: jax.ref.addupdate(r, i, r[i] * q[i]),
+    "quantity": lambda r, q, i: r.__setitem__(i, r[i] * q[i]),
+}
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", STEPS)
+def test_indexed_steps_cost_what_they_touch(name, order):
     """No operation of the size of the array in the loops of a gradient: n steps cost n."""
     n = 1231
 
     @tj.discharge
     def recurrence(x, q):
-        r, q = jax.new_ref(x), jax.new_ref(q)
+        r, q = tj.new_ref(x * tj.units.m if name == "quantity" else x), jax.new_ref(q)
+        lax.fori_loop(1, n - 4, lambda i, _: STEPS[name](r, q, i), None)
+        return jnp.sum(jnp.sin(jax.tree.leaves(r[...])[0]))
 
-        def body(i, c):
-            r[i + 1] = jnp.sin(r[i]) * q[i]
-            return c
-
-        lax.fori_loop(0, n - 1, body, None)
-        return r[n - 1]
-
-    text = compiled_gradient(recurrence, jnp.ones(n), jnp.ones(n))
+    moved = lambda x, q: jax.jvp(recurrence, (x, q), (q, x))[1]
+    text = compiled_gradient(recurrence if order == 1 else moved, jnp.ones(n), jnp.ones(n))
     whole = re.compile(rf"= f64\[{n}\]\S* (copy|add|broadcast|pad|select|negate)\(")
     bodies, work = re.findall(r"body=%?([\w.\-]+)", text), []
     for body in bodies:

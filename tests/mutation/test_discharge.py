@@ -116,6 +116,111 @@ def test_control_flow_takes_both_branches():
     assert_close(got, jax.jit(jax.vmap(jax.value_and_grad(functional)))(batch))
 
 
+def over_rows(x):
+    """Rows of a Ref, of a counter and of weights: written, read, handed on, kept."""
+    r, count = jax.new_ref(x), jax.new_ref(jnp.zeros(3, int))
+    weights = jax.new_ref(jnp.cos(x))  # only ever read
+
+    @jax.jit
+    def handed(row, c):
+        row[1] = row[0] * c
+        return jnp.sum(row[...])
+
+    @jax.checkpoint
+    def line(c, rows):
+        row, n, weight = rows
+        n[...] = n[...] + 1
+        c = lax.cond(c > 0, lambda: handed(row, c), lambda: c - row[2] * weight[0])
+        row[3] = c * row[3]
+        return c, row[0]
+
+    def again(i, c):
+        c, firsts = lax.scan(line, c, (r, count, weights), reverse=True)
+        r[0, 0] = jnp.sum(firsts)
+        return jnp.cos(c)
+
+    c = lax.fori_loop(0, 2, again, jnp.asarray(0.3, x.dtype))
+    return c + jnp.sum(r[...] ** 2) + jnp.sum(count[...]).astype(x.dtype)
+
+
+def over_rows_as_carries(x):
+    weights = jnp.cos(x)
+
+    def line(c, rows):
+        row, weight = rows
+        row = row.at[1].set(jnp.where(c > 0, row[0] * c, row[1]))
+        c = jnp.where(c > 0, jnp.sum(row), c - row[2] * weight[0])
+        row = row.at[3].multiply(c)
+        return c, (row, row[0])
+
+    def again(i, state):
+        x, c = state
+        c, (x, firsts) = lax.scan(line, c, (x, weights), reverse=True)
+        return x.at[0, 0].set(jnp.sum(firsts)), jnp.cos(c)
+
+    x, c = lax.fori_loop(0, 2, again, (x, jnp.asarray(0.3, x.dtype)))
+    return c + jnp.sum(x**2) + 6.0
+
+
+def test_scan_over_a_ref_in_every_mode():
+    x = jnp.sin(jnp.arange(12.0) + 1).reshape(3, 4)
+    assert_same_derivatives(tj.discharge(over_rows), over_rows_as_carries, x)
+
+
+def test_scan_over_a_batch_of_structured_refs_calls_rules():
+    """Each step has the Ref of one matrix, for an in-place function with a rule."""
+
+    @tj.inplace(mutates="a")
+    def damp(a, c):
+        a[0, 1] = c * a[0, 1]
+        return tj.trace(a[...]) * c
+
+    used = []
+
+    @damp.natural_rule
+    def damp_rule(a, c):
+        after, pull = jax.vjp(damp.primal, a, c)
+
+        def damp_pullback(a_bar, out_bar):
+            used.append(a_bar)
+            structural = tj.restructure(a, tj.destructure(a_bar))
+            a_bar, c_bar = pull(tj.Transition((structural,), out_bar))
+            return tj.natural(a, a_bar), c_bar
+
+        return after, damp_pullback
+
+    def f(stack, c):
+        batch = tj.new_ref(jax.vmap(lambda m: tj.Symmetric(m, "mean"))(stack))
+        c, _ = lax.scan(lambda c, a: (damp(a, c), None), c, batch)
+        return c + jnp.sum(jnp.sin(batch[...].data))
+
+    def by_hand(stack, c):
+        total = 0.0
+        for m in (stack + stack.mT) / 2:
+            m = m * jnp.array([[1.0, c], [c, 1.0]])
+            total, c = total + jnp.sum(jnp.sin(m)), jnp.trace(m) * c
+        return total + c
+
+    stack = jnp.cos(jnp.arange(12.0)).reshape(3, 2, 2)
+    got = jax.jit(jax.value_and_grad(tj.discharge(f), (0, 1)))(stack, 0.7)
+    assert_close(got, jax.value_and_grad(by_hand, (0, 1))(stack, 0.7))
+    assert used
+
+
+def test_scan_over_a_ref_that_its_body_has_otherwise_is_refused():
+    def closes_over(x):
+        r = jax.new_ref(x)
+        return lax.scan(lambda c, row: (c + row[...] * r[0], None), x[0], r)[0]
+
+    def twice(x):
+        r = jax.new_ref(x)
+        return lax.scan(lambda c, rows: (c + rows[0][...], None), x[0], (r, r))[0]
+
+    for f in (closes_over, twice):
+        with pytest.raises(tj.AliasError, match=f"{f.__name__}: one memory goes"):
+            tj.discharge(f)(X)
+
+
 def test_while_loop_forward():
     """Reverse mode of a `while_loop` is JAX's to refuse; forward mode works."""
 
@@ -206,6 +311,44 @@ def test_operations_and_their_rules_survive():
     assert float(f(X)) == pytest.approx(2 * 0.7 - 3 * 0.4 + 1.5)
 
 
+def with_rule(body):
+    """A function whose rule, of an integer and two arrays, is none of JAX's own."""
+    f = jax.custom_jvp(body)
+
+    @f.defjvp
+    def _(primals, tangents):
+        _, x, y = primals
+        out = f(*primals)
+        return out, 2.0 * tangents[1] * jnp.cos(out) * y + tangents[2] * x
+
+    return f
+
+
+def product_in_place(n, x, y):
+    r = jax.new_ref(x)
+    lax.fori_loop(1, x.size, lambda i, _: r.__setitem__(i, r[i] * r[i - 1] + n), None)
+    return r[...] * y
+
+
+def product_by_carry(n, x, y):
+    body = lambda before, now: (now * before + n,) * 2
+    return jnp.append(x[:1], lax.scan(body, x[0], x[1:])[1]) * y
+
+
+def test_a_ref_in_a_function_with_a_rule_of_jax():
+    """The rule is kept, in all modes and orders, where only one argument moves, and in a loop."""
+
+    def of(body):
+        def total(x):
+            f = with_rule(body)
+            one = lax.scan(lambda c, row: (jnp.sum(f(2.0, row * c, X)), None), x[0], x[None])[0]
+            return one + jnp.sum(jnp.sin(f(1.0, x, x[::-1])))
+
+        return total
+
+    assert_same_derivatives(tj.discharge(of(product_in_place)), of(product_by_carry), X)
+
+
 def test_discharged_in_discharged():
     inner = tj.discharge(lambda x: _cumulated(x))
 
@@ -269,6 +412,19 @@ def sharded(x, handed):
     return on_two_devices(body)(x)
 
 
+def read_in_shard_map(x):
+    r = jax.new_ref(x)
+    return on_two_devices(lambda y: y + r[0:1])(x)
+
+
+def read_by(mask):  # JAX gives the result the shape of the mask
+    def read(x):
+        r = jax.new_ref(x)
+        return jnp.sum(r[mask] * 2)
+
+    return read
+
+
 def reshaped(x):  # JAX 0.12 loses what is written to such a view
     r = jax.new_ref(x)
     r.reshape(2, 2)[0, 1] = 7.0
@@ -290,11 +446,26 @@ REF = jax.new_ref(X)
         (functools.partial(sharded, handed=True), "shard_map"),
         (functools.partial(sharded, handed=False), "shard_map"),
         (reshaped, "view that is no part of it"),
+        (read_by(np.array([True, False, True, True])), r"by a mask(.|\n)*np.flatnonzero"),
+        (read_by(np.arange(4) > 5), "by a mask"),
+        (lambda x: read_by(x > 0.5)(x), "by a mask"),
     ],
 )
 def test_a_ref_that_cannot_be_followed_is_refused(f, words):
     with pytest.raises(tj.MutationError, match=words):
         tj.discharge(f)(X)
+
+
+@pytest.mark.parametrize("frames", ["off", "remove_frames"])
+def test_a_ref_that_shard_map_closes_over_is_refused(frames):
+    """By our words, whether JAX keeps its frames in the traceback or takes them out, as it does."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", frames)
+    try:
+        with pytest.raises(tj.MutationError, match="read_in_shard_map: a Ref is used inside of"):
+            tj.discharge(read_in_shard_map)(X)
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
 
 
 def test_a_ref_as_an_argument_is_refused():

@@ -616,3 +616,46 @@ def test_state_that_a_body_reads_is_compiled_in_unless_jit_is_false():
             results[name, gain] = float(r[0])
             assert float(anew.transition(jnp.ones(1)).state[0][0]) == gain
     assert results == {("compiled", 2): 2, ("compiled", 10): 2, ("anew", 2): 2, ("anew", 10): 10}
+
+
+def test_an_error_at_run_time_without_compilation_leaves_the_memory():
+    """Nothing is written before all of the transition is known; by `.transition` neither."""
+
+    def raises(x):
+        x[1] = 5.0 * x[1]
+        x[0] = jax.pure_callback(lambda v: {}["lost"], x[0], x[0])
+
+    f = tj.inplace(raises, mutates="x", jit=False)
+    r = tj.new_ref(jnp.array([1.0, 2.0, 3.0]))
+    with pytest.raises(Exception, match="lost"):
+        jax.block_until_ready(f(r))
+    with pytest.raises(Exception, match="lost"):
+        jax.block_until_ready(tj.inplace(raises, mutates="x").transition(r[...]))
+    np.testing.assert_array_equal(r[...], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "words"),
+    [
+        (
+            lambda a, b: b.__setitem__(0, jnp.ones(3)),
+            tj.ShapeError,
+            "to `b` does not have the shape",
+        ),
+        (
+            lambda a, b: a["v"].__setitem__(..., jnp.ones(2, int)),
+            tj.MutationError,
+            r"to `a\['v'\]` does not have the dtype",
+        ),
+        (
+            lambda a, b: lax.fori_loop(0, 2, lambda i, _: b.__setitem__(i, a["w"][...]), None),
+            tj.ShapeError,
+            "to `b` does not have the shape",
+        ),
+    ],
+)
+def test_a_write_that_does_not_fit_names_its_argument(write, error, words):
+    """Beside others of the same shape and dtype, and in a loop."""
+    f = tj.inplace(lambda a, b: write(a, b), mutates=("a", "b"))
+    with pytest.raises(error, match=f"<lambda>: a write {words}"):
+        f(tj.new_ref({"w": jnp.zeros(2), "v": jnp.zeros(2)}), tj.new_ref(jnp.zeros(2)))

@@ -476,6 +476,75 @@ def test_other_kept_storage():
     assert_same(nested[...].factors[0], tj.Symmetric(FULL.at[0, 1].set(5.0)))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8"])
+def test_an_integer_out_of_range(dtype):
+    """Traced, it writes nothing, as `x.at[i].set`; known, it is refused."""
+    metres = lambda x: x * M
+    targets = {
+        "quantity": (
+            metres(NUMBERS),
+            lambda i: i,
+            9.0 * M,
+            lambda x, i: metres(x.stored.at[i].set(9.0)),
+        ),
+        "tail": (
+            metres(FULL),
+            lambda i: (..., i),
+            9.0 * M,
+            lambda x, i: metres(x.stored.at[:, i].set(9.0)),
+        ),
+        "symmetric": (
+            tj.Symmetric(FULL),
+            lambda i: (i, 1),
+            9.0,
+            lambda x, i: x.replace(data=x.data.at[i, 1].set(9.0).at[1, i].set(9.0)),
+        ),
+        "row": (
+            tj.Symmetric(FULL),
+            lambda i: i,
+            9.0,
+            lambda x, i: x.replace(data=x.data.at[i].set(9.0).at[:, i].set(9.0)),
+        ),
+        "triangular": (
+            tj.Triangular(FULL),
+            lambda i: (i, 0),
+            9.0,
+            lambda x, i: x.replace(data=x.data.at[i, 0].set(9.0)),
+        ),
+        "batch": (
+            tj.Triangular(jnp.stack([FULL] * 3)),
+            lambda i: (i, 2, 0),
+            9.0,
+            lambda x, i: x.replace(data=x.data.at[i, 2, 0].set(9.0)),
+        ),
+        "field": (
+            tj.Diagonal(NUMBERS),
+            lambda i: i,
+            9.0,
+            lambda x, i: x.replace(diag=x.diag.at[i].set(9.0)),
+        ),
+    }
+
+    @jax.jit
+    def traced(i):
+        both = []
+        for name, (x, index, value, on_array) in targets.items():
+            ref = tj.new_ref(x)
+            (ref.diag if name == "field" else ref)[index(i)] = value
+            both.append((ref[...], on_array(x, i)))
+        return both
+
+    for i in (2, 3, 100, *((-1, -3, -4, -100) if dtype != "uint8" else (255,))):
+        for got, want in traced(jnp.asarray(i, dtype)):
+            assert_same(got, want)
+    for i in (3, np.int64(-4), jnp.asarray(7)):
+        for name, (x, index, value, _) in targets.items():
+            ref = tj.new_ref(x)
+            with pytest.raises(IndexError, match=f"{i} is out of range in axis"):
+                (ref.diag if name == "field" else ref)[index(i)] = value
+            assert_same(ref[...], x)
+
+
 def test_reading_entries():
     symmetric = tj.new_ref(tj.Symmetric(FULL) * M)
     assert_same(symmetric[0, 1], jnp.asarray(2.0) * M)

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import tanjax as tj
@@ -79,3 +80,18 @@ def test_as_custom_vjp_is_reverse_mode_only():
     assert_close(got, want)
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(lambda a: f(a, x, n), (a,), (a,))
+
+
+def test_a_rule_gets_arrays_of_jax_where_numpys_are_handed_in():
+    """Cotangents, tangents and arguments: a rule may write `.at[0].set(...)`."""
+    first = tj.operation(lambda x: x[0] * x)
+
+    @first.natural_rule
+    def first_rule(x):
+        pull = lambda y_bar: (x[0] * y_bar).at[0].add(jnp.sum(x.at[:].get() * y_bar))
+        return first.primal(x), pull
+
+    first.natural_pushforward(lambda x: (x[0] * x, lambda t: t.at[0].get() * x + x[0] * t))
+    x, v = np.array([2.0, 0.5, 3.0]), np.array([1.0, -1.0, 0.25])
+    assert_close(tj.rrule(first, x)[1](v), (jnp.asarray(x[0] * v).at[0].add(x @ v),))
+    assert_close(tj.frule(first, (x,), (v,))[1], v[0] * x + x[0] * v)

@@ -278,3 +278,34 @@ def test_foreign_class():
     tj.register_array_type(Ramp, destructure=levels, linear=True, injective=True)
     s = Samples(9)
     assert check_array_type(Ramp(s.normal(), s.normal())).scalars > 50
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_right_type_is_not_refused_for_its_last_bits(seed):
+    """Canonical storage, once more, rounds once more; a batch of inverses is another program."""
+    third = lambda e: jnp.broadcast_to(jnp.sum(e / 3, 0, keepdims=True), e.shape)
+    body = {
+        "canonical": lambda self: self.replace(e=third(self.e)),
+        "to_dense": lambda self: jnp.linalg.inv(jnp.mean(self.e, 0)),
+    }
+    x = make("Mean", ["e"], [jnp.stack([Samples(seed).normal(5, 5)] * 3)], body)
+    left_out = tuple(m for m in tj.testing.ARRAY_MODES if m not in ("copies", "shape"))
+    assert bool(jnp.any(x.canonical().e != x.e))
+    assert check_array_type(x, skip=left_out).stages["shape"].scalars
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        {"pullback_of_destructure": lambda self, y: self.replace(entries=0 * extract(y))},
+        {"total": lambda self: jnp.sum(self.entries)},
+        {"diagonal": lambda self: self.entries[:2]},
+        {"is_hermitian": property(lambda self: {}["lost"])},
+    ],
+)
+def test_failures_name_the_method_of_the_author(mutant):
+    """By file and line, for a wrong number and for what raises."""
+    (wrong,) = (getattr(f, "fget", f) for f in mutant.values())
+    with pytest.raises(tj.CheckFailure) as failure:
+        check_array_type(packed(**mutant)())
+    assert f"{__file__}:{wrong.__code__.co_firstlineno}" in str(failure.value)

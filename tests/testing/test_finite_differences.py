@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+import tanjax as tj
 from tanjax.testing import Samples, finite_difference_jvp, finite_difference_vjp
 
 
@@ -22,3 +24,14 @@ def test_derivatives_of_a_complex_function_are_those_of_jax():
     want = jax.vjp(f, *primals)[1](cotangent)
     for a, b in zip(finite_difference_vjp(f, primals, cotangent), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8)
+
+
+def test_the_ladder_goes_on_while_its_error_falls():
+    """Functions that vary within the last step of the ladder, and one that is not smooth at all."""
+    slope = lambda f, x: finite_difference_jvp(f, (jnp.asarray(x),), (jnp.asarray(1.0),))
+    quick = lambda x: jnp.sin(3000.0 * x) / 3000.0
+    np.testing.assert_allclose(slope(quick, 0.4), np.cos(1200.0), rtol=1e-6)
+    near = lambda x: 1e-5 * jnp.log(x)  # not a number below zero, which is nearer than a step
+    np.testing.assert_allclose(slope(near, 1e-5), 1.0, rtol=1e-6)
+    with pytest.raises(tj.CheckFailure, match="no two steps agree"):
+        slope(lambda x: jnp.cbrt(x - 0.4), 0.4)

@@ -1,6 +1,7 @@
 """`check_operation` passes what is right and catches every planted fault."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -135,6 +136,7 @@ MUTANTS = {
     "not finite": ("rule", changed(lambda a, x: (a * jnp.nan, x))),
     "reversed": ("(rule|vjp)", changed(lambda a, x: (a, x[::-1]))),
     "impure": ("rule", impure),
+    "raises": ("first order", changed(lambda a, x: (a, {}["lost"]))),
     "value": ("value", product(implementation=lambda a, x: 1.001 * (a.to_dense() @ x))),
     "forward mode only": ("rule", product(push=push_by(2))),
     "hidden cotangents dropped": ("fields", lambda: gauge("natural")),
@@ -288,3 +290,50 @@ def test_exact_zero():
     volume.implementation(Reflection)(lambda a: jnp.zeros((), a.v.dtype))
     a = Reflection(Samples(5).normal(3))
     assert check_operation(volume, a, zero=("a",)).scalars > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_right_rule_is_not_refused_for_its_last_bits(seed):
+    """XLA fuses two calls of one rule in one program differently."""
+
+    @tj.operation
+    def unit(x):
+        return x / jnp.sqrt(jnp.sum(x**2))
+
+    @unit.natural_rule
+    def unit_rule(x):
+        y, length = unit.primal(x), jnp.sqrt(jnp.sum(x**2))
+        return y, lambda y_bar: (y_bar - y * jnp.sum(y * y_bar)) / length
+
+    left_out = tuple(m for m in tj.testing.OPERATION_MODES if m != "rule")
+    assert check_operation(unit, Samples(seed).normal(4), skip=left_out).stages["rule"].scalars
+
+
+def test_the_check_of_an_operation_answers_for_variants_of_dense_arguments():
+    """Two right-hand sides, for which the pullback is wrong, are none of its arguments."""
+
+    def fits(name, a, x):
+        if (len(a.shape), len(x.shape)) != (2, 1):
+            raise tj.ShapeError(f"{name}: {a.shape} and {x.shape} do not fit.")
+
+    @tj.operation(check=fits)
+    def energy(a, x):
+        return x @ (a @ x)
+
+    @energy.natural_rule
+    def energy_rule(a, x):
+        return energy.primal(a, x), lambda y: (tj.Outer(y * x, x), y * (a @ x + a.mT @ x))
+
+    s = Samples(0)
+    assert check_operation(energy, s.normal(3, 3), s.normal(3)).scalars > 40
+    with pytest.raises(tj.ShapeError, match="do not fit"):
+        energy(s.normal(3, 3), s.normal(3, 2))
+
+
+def test_failures_name_file_and_line():
+    op, args = MUTANTS["scaled by 1.001"][1]()
+    with pytest.raises(tj.CheckFailure, match=rf"rule: .*\({re.escape(__file__)}:\d+\)"):
+        check_operation(op, *args)
+    op, args = MUTANTS["raises"][1]()
+    with pytest.raises(tj.CheckFailure, match=rf"KeyError: 'lost', from {re.escape(__file__)}:"):
+        check_operation(op, *args)

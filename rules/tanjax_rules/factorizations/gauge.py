@@ -105,9 +105,9 @@ def mirrors(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
     vector = 1 + np.mod((0.6180339887 + 0.1 * seed) * i, 1.0)
     beside = jnp.pad(group[..., 1:] == group[..., :-1], [(0, 0)] * (group.ndim - 1) + [(1, 1)])
     real = jnp.finfo(dtype).dtype
-    squares = group_sums(group, jnp.broadcast_to(jnp.asarray(vector**2, real), group.shape))
+    squares = group_sums(group, jnp.broadcast_to(tj.rules.constant(vector**2, real), group.shape))
     phase = np.exp(1j * (2.4 + seed) * i) if jnp.issubdtype(dtype, jnp.complexfloating) else 1.0
-    unit = jnp.asarray(vector * phase, dtype) / jnp.sqrt(squares).astype(dtype)
+    unit = tj.rules.constant(vector * phase, dtype) / jnp.sqrt(squares).astype(dtype)
     return jnp.where(beside[..., 1:] | beside[..., :-1], unit, jnp.zeros((), dtype))
 
 

@@ -120,7 +120,7 @@ class Factors:
     def outer_cotangent(self, l_bar: Natural) -> Natural:
         """The part outside the span of the left thin factor."""
         if not self.higher:
-            return jnp.zeros((), l_bar.dtype)
+            return tj.rules.align(jnp.zeros((), l_bar.dtype), l_bar)
         bar1, bar2 = l_bar[..., : self.k], l_bar[..., self.k :]
         if not self.l2.shape[-1]:
             return self._outside(self.l1, bar1)

@@ -43,7 +43,10 @@ class AdamState(NamedTuple):
 def adam_state(params: PyTree) -> AdamState:
     """The state of `adam` before the first step, for parameters in Refs: twice their memory."""
     mean, square = (tj.fdata(tj.zero_tangent(params)) for _ in range(2))
-    return AdamState(tj.new_ref(jnp.zeros((), jnp.int32)), mean, square)
+    count = jnp.zeros((), jnp.int32)
+    for ref in jax.tree.leaves(mean)[:1]:  # on all devices over which the parameters are spread
+        count += jnp.sum(ref[...]).astype(count.dtype)
+    return AdamState(tj.new_ref(count), mean, square)
 
 
 @tj.inplace(mutates=("params", "state"))

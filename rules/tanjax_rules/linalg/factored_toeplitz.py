@@ -182,7 +182,8 @@ def inverse_product(
 
 def half_turn(n: int, dtype: DTypeLike) -> Complex[Array, " n"]:
     """`exp(-iπ k/n)`: it turns a skew-circulant matrix into a circulant one."""
-    return jnp.asarray(np.exp(-1j * np.pi * np.arange(n) / max(n, 1)), complex_of(dtype))
+    turn = np.exp(-1j * np.pi * np.arange(n) / max(n, 1))
+    return tj.rules.constant(turn, complex_of(dtype))
 
 
 def complex_of(dtype: DTypeLike) -> np.dtype:
@@ -343,11 +344,11 @@ def by_elimination(values: Shaped[Array, " d"]) -> Factors:
     columns = unit_and_border(values)
     row = (values[n - 1 :].at[1:].add(-values[: n - 1]))[::-1]  # `p`
     turn = half_turn(n, values.dtype)
-    g = jnp.fft.fft(columns.T, norm="ortho").T
+    g = (jnp.fft.fft(columns.T) * n**-0.5).T
     rows = jnp.stack([row, columns[::-1, 0]]).astype(turn.dtype)
-    b = jnp.fft.ifft(rows * jnp.conj(turn), norm="ortho")
+    b = jnp.fft.ifft(rows * jnp.conj(turn)) * n**0.5
     solution, pivots, order = _eliminate(g, b)
-    columns = (jnp.fft.ifft(solution.T, norm="ortho") * jnp.conj(turn)).T
+    columns = (jnp.fft.ifft(solution.T) * n**0.5 * jnp.conj(turn)).T
     size = jnp.abs(pivots)
     phases = jnp.where(size == 0, 0, pivots / jnp.where(size == 0, 1, size).astype(g.dtype))
     quarter_turns = (1, -1j, -1, 1j)[(n - 1) % 4]  # the determinant of all `turn`
@@ -403,6 +404,6 @@ def _kernels(n: int, dtype: DTypeLike) -> tuple[Array, ...]:
     lower = np.where(difference < 0, 1 / np.sin(np.pi * below / n), 0.0)
     row_phase = np.exp(1j * np.pi * np.arange(n) / n)
     column_phase = 0.5j * np.exp(1j * np.pi * (2 * np.arange(n) + 1) / (2 * n))
-    real = lambda v: jnp.asarray(v, dtype)
-    phase = lambda v: jnp.asarray(v, complex_of(dtype))
+    real = lambda v: tj.rules.constant(v, dtype)
+    phase = lambda v: tj.rules.constant(v, complex_of(dtype))
     return real(upper), real(upper[::-1]), real(lower), phase(row_phase), phase(column_phase)

@@ -64,8 +64,17 @@ def path_of(tree: PyTree, indices: Sequence[PyTree]) -> Path:
     """The path of a Ref primitive, from its parameter and its operands.
 
     **Raises:** `MutationError` for a view that is no part of the array: JAX 0.12 itself loses what
-    is written to a reshaped Ref.
+    is written to a reshaped Ref. And for a mask: JAX gives what it reads the shape of the mask.
     """
+    if any(getattr(i, "dtype", None) == jnp.bool_ and np.ndim(i) for i in indices):
+        raise MutationError(
+            message(
+                "a Ref is read or written by a mask.",
+                "why: JAX takes the shape of the mask for that of the numbers in its places.",
+                hint="say where it holds, `ref[np.flatnonzero(mask)]`; of a traced mask write all, "
+                "`ref[...] = jnp.where(mask, new, ref[...])`. A `tj.StructuredRef` takes masks.",
+            )
+        )
     for step in jax.tree.unflatten(tree, indices):
         if not hasattr(step, "indices"):
             raise MutationError(
@@ -169,6 +178,8 @@ def _put(x: Array, step: Step, new: PyTree) -> Array:
 def _add(x: Array, step: Step, more: PyTree) -> Array:
     if not is_window(step):
         return x.at[_index(step)].add(_like(x, more))
+    # Else XLA looks through what a step before has just written, into a copy of the whole.
+    x = lax.optimization_barrier(x)
     return _put(x, step, _take(x, step) + _like(x, more))
 
 

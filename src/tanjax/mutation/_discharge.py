@@ -18,7 +18,7 @@ value. What comes out has no Refs, and JAX transforms it as anything else.
 
 Memory that a loop or a branch writes goes round as a part of its state; what is only read stays a
 constant of it, unless it is only read by index: then it goes round as well, for the sake of
-reverse mode (`_access`).
+reverse mode (`_access`). Of a Ref that a `scan` goes over, each step has one row, and hands it on.
 
 Sharp edges. Each call traces the function anew: put it under `jax.jit`, which does so once. A
 function compiled by `jax.jit` is expanded where it is called with a Ref. A plain array that is
@@ -300,22 +300,29 @@ def _scan(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     params, body = eqn.params, eqn.params["jaxpr"]
     loop = _compat.Loop.of(params)
     _, fixed, carry, rows = loop.cut(_arrays(eqn, values))
-    state = _loop_state(fixed, uses(body)[: len(fixed)])
+    done = uses(body)
+    state = _loop_state(fixed, done[: len(fixed)])
+    written = ["written" in kinds for kinds in done[len(done) - len(rows) :]]
+    scanned = [v for v, w in zip(rows, written, strict=True) if w]
 
     def step(going: PyTree, row: PyTree) -> PyTree:
         operands, after = state.enter(going[0])
+        row = [Cell(x) if type(v) is Cell else x for v, x in zip(rows, row, strict=True)]
         out = run(open_jaxpr(body), constants(body), [*operands, *going[1], *row])
-        return (after(), out[: len(carry)]), out[len(carry) :]
+        left = [cell.value for cell, w in zip(row, written, strict=True) if w]
+        return (after(), out[: len(carry)]), (out[len(carry) :], left)
 
-    (cells, carry), stacked = lax.scan(
+    (cells, carry), (stacked, left) = lax.scan(
         step,
         (state.values(), carry),
-        rows,
+        [v.value if type(v) is Cell else v for v in rows],
         length=params["length"],
         reverse=params["reverse"],
         unroll=params["unroll"],
     )
     state.leave(cells)
+    for cell, value in zip(scanned, left, strict=True):
+        cell.value = value
     return [*carry, *stacked]
 
 
@@ -379,7 +386,23 @@ def _checkpoint(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[Py
     return list(out)
 
 
+def _custom_jvp(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
+    """A function with a rule that makes Refs: both are discharged, and stay together."""
+    if any(type(v) is Cell for v in values):
+        raise _refused(eqn)
+    body, rule = map(discharge, _compat.custom_jvp_functions(eqn))
+    call = jax.custom_jvp(lambda *args: body(*args))
+
+    @call.defjvp
+    def _(primals: PyTree, tangents: PyTree) -> PyTree:
+        out = rule(*primals, *tangents)
+        return out[: len(out) // 2], out[len(out) // 2 :]
+
+    return list(call(*values))
+
+
 _RULES: dict[str, DischargeRule] = {
+    "custom_jvp_call": _custom_jvp,
     "new_ref": _new_ref,
     "empty_ref": _empty_ref,
     "freeze": _freeze,

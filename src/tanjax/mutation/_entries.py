@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import PyTree
+from jaxtyping import Bool, PyTree
 
 from tanjax._errors import MutationError, message
+from tanjax._typing import Shape
 from tanjax.arrays import (
     AbstractArray,
     Hermitian,
@@ -112,11 +113,11 @@ def write_entries(ref: PyTree, like: PyTree, index: Index, value: PyTree) -> Non
     number = 0 if type(number) is Zero else number
     if is_structured(target):
         index = _full_index(target, index)
-        _ENTRIES[type(target)](ref, target, index, number)
+        _ENTRIES[type(target)](ref, target, index, number, _in_range(index, ref.shape))
         return
     if _is_native(index):
         shape = jax.eval_shape(lambda x: x[index], target).shape
-        ref[index] = fit_dense(target, number, shape)
+        _put(ref, index, fit_dense(target, number, shape), _in_range(index, ref.shape))
         return
     if isinstance(index, jax.core.Tracer) and index.dtype == bool:
         new = fit_dense(target, number, ())  # of how many, nobody knows
@@ -126,12 +127,37 @@ def write_entries(ref: PyTree, like: PyTree, index: Index, value: PyTree) -> Non
     ref[...] = ref[...].at[index].set(cast(number, target.dtype))
 
 
-def _full_index(x: AbstractArray, index: Index) -> tuple[PyTree, ...]:
-    """An index with one part, an integer or a slice, for every axis."""
+def _in_range(index: Index, shape: Shape) -> Bool[Array, ""] | bool:
+    """Whether all integers of an index are in range; those that are known raise `IndexError`."""
+    inside: PyTree = True
+    for axis, (i, n) in enumerate(zip(_parts(index, len(shape)), shape, strict=False)):
+        if type(i) is slice or np.shape(i):
+            continue
+        if isinstance(i, jax.core.Tracer):
+            wide = i.astype(int)  # a uint8 is compared with no -300
+            inside = inside & (wide >= -n) & (wide < n)
+        elif not -n <= int(i) < n:
+            raise IndexError(f"StructuredRef: {i} is out of range in axis {axis}, of size {n}.")
+    return inside
+
+
+def _put(ref: PyTree, index: Index, new: Array, inside: PyTree) -> None:
+    """`ref[index] = new` where a traced condition holds; JAX would write what is nearest."""
+    ref[index] = new if inside is True else jnp.where(inside, new, ref[index])
+
+
+def _parts(index: Index, ndim: int) -> list[PyTree]:
+    """The parts of an index, with slices in the place of an ellipsis."""
     parts = list(index) if type(index) is tuple else [index]
     if any(i is Ellipsis for i in parts):
         at = next(k for k, i in enumerate(parts) if i is Ellipsis)
-        parts[at : at + 1] = [slice(None)] * (x.ndim - len(parts) + 1)
+        parts[at : at + 1] = [slice(None)] * (ndim - len(parts) + 1)
+    return parts
+
+
+def _full_index(x: AbstractArray, index: Index) -> tuple[PyTree, ...]:
+    """An index with one part, an integer or a slice, for every axis."""
+    parts = _parts(index, x.ndim)
     parts += [slice(None)] * (x.ndim - len(parts))
     simple = [type(i) is slice or (_is_integer(i) and np.shape(i) == ()) for i in parts]
     if len(parts) != x.ndim or not all(simple):
@@ -161,7 +187,7 @@ def _grid(x: AbstractArray, rows: PyTree, columns: PyTree) -> tuple[PyTree, PyTr
 
 
 def _write_mirrored(
-    ref: PyTree, x: AbstractArray, index: tuple[PyTree, ...], value: PyTree
+    ref: PyTree, x: AbstractArray, index: tuple[PyTree, ...], value: PyTree, inside: PyTree
 ) -> None:
     """Entries of a symmetric or Hermitian matrix, and their mirror images."""
     (*batch, i, j), n = index, x.shape[-1]
@@ -182,20 +208,22 @@ def _write_mirrored(
         row, column = _grid(x, rows, columns)
         new = jnp.where(row == column, jnp.real(new).astype(new.dtype), new)
         other = jnp.conj(new)
-    ref[index] = new
-    ref[(*batch, j, i)] = jnp.swapaxes(other, -1, -2) if both else other
+    _put(ref, index, new, inside)
+    _put(ref, (*batch, j, i), jnp.swapaxes(other, -1, -2) if both else other, inside)
 
 
-def _write_triangle(ref: PyTree, x: Triangular, index: tuple[PyTree, ...], value: PyTree) -> None:
+def _write_triangle(
+    ref: PyTree, x: Triangular, index: tuple[PyTree, ...], value: PyTree, inside: PyTree
+) -> None:
     """Entries of one triangle."""
     rows, columns = (_places(part, x.shape[-1]) for part in index[-2:])
     row, column = _grid(x, rows, columns)
     offset = int(x.unit_diagonal)
-    inside = row - offset >= column if x.lower else row + offset <= column
+    stored = row - offset >= column if x.lower else row + offset <= column
     new = fit_dense(x, value, jax.eval_shape(lambda d: d[index], _as_dense(x)).shape)
-    if isinstance(inside, jax.core.Tracer):
-        new = jnp.where(inside, new, ref[index])
-    elif not np.all(inside):
+    if isinstance(stored, jax.core.Tracer):
+        inside = stored & inside
+    elif not np.all(stored):
         raise MutationError(
             message(
                 "StructuredRef: an entry outside of the triangle cannot be written.",
@@ -204,7 +232,7 @@ def _write_triangle(ref: PyTree, x: Triangular, index: tuple[PyTree, ...], value
                 hint="the other triangle is zero, and a unit diagonal one, by the type.",
             )
         )
-    ref[index] = new
+    _put(ref, index, new, inside)
 
 
 def _as_dense(x: AbstractArray) -> PyTree:

@@ -166,8 +166,7 @@ class InPlace:
         def on_fresh_refs(given: dict[str, PyTree]) -> Transition:
             refs = {n: new_ref(given[n]) for n in self.mutates}
             given = {**given, **refs}
-            mutates = ", ".join(map(repr, self.mutates))
-            with explained(self.name, mutates):
+            with explained(self.name, refs):
                 out = body(
                     *(given[n] for n in names),
                     **{n: x for n, x in given.items() if n not in names},
@@ -312,7 +311,8 @@ def inplace(
 
     It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
     attributes that it reads are those of that call. `jit=False` runs it anew each time. Of a method
-    the instance is the first argument, a pytree or static.
+    the instance is the first argument, a pytree or static. An error of the compiled program at run
+    time loses what the Refs hold; with `jit=False` they hold what they held.
 
     **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to; in its
     body they are what `tj.new_ref` makes: a `jax.Ref` for an array, a `tj.StructuredRef` for a

@@ -64,7 +64,8 @@ class StructuredRef:
     index of `jax.numpy`, and broadcast. Of other types fields are written: `ref.diag[i] = v`.
 
     **Raises:** `MutationError` if the type, a static field (`definite` among them) or the kind of
-    numbers would change, or an entry or field cannot be written; `ShapeError`; `UnitError`.
+    numbers would change, or an entry or field cannot be written; `ShapeError`; `UnitError`;
+    `IndexError` for an integer out of range that is known.
     **Cost:** that of the fields which are written; other types than quantities are read whole.
     **Derivative:** of the transition; see `tj.discharge` and `tj.inplace`.
     """

@@ -9,6 +9,7 @@ from ._resolution import Resolution as Resolution, Rule as Rule
 from ._rule_api import (
     align as align,
     as_custom_vjp as as_custom_vjp,
+    constant as constant,
     frule as frule,
     rrule as rrule,
 )

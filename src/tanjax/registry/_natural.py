@@ -89,6 +89,7 @@ def structural_pullback(
 
     def pullback(out_bar: PyTree, speak: PyTree = None) -> PyTree:
         arrays.check_structural(f"{how.name}: cotangent of the output", out, out_bar)
+        out_bar = in_jax(out_bar)
         if how.output == "structural":
             speak = out_bar
         elif speak is None:
@@ -118,7 +119,7 @@ def structural_pushforward(
 
     def pushforward(*tangents: PyTree) -> PyTree:
         moved = natural_pushforward(
-            *(_natural_tangent(a, t) for a, t in zip(args, tangents, strict=True))
+            *(_natural_tangent(a, in_jax(t)) for a, t in zip(args, tangents, strict=True))
         )
         return jax.tree.map(
             lambda o, t: _structural_tangent(f"{how.name}: tangent of the output", o, t),
@@ -128,6 +129,16 @@ def structural_pushforward(
         )
 
     return pushforward
+
+
+def in_jax(tree: PyTree) -> PyTree:
+    """The tree with JAX's arrays in the place of NumPy's, which have no `.at` for a rule."""
+
+    def one(x: PyTree) -> PyTree:
+        is_numpy = isinstance(x, np.ndarray | np.generic) and x.dtype != float0
+        return jnp.asarray(x) if is_numpy else x
+
+    return jax.tree.map(one, tree)
 
 
 def _natural_tangent(x: PyTree, t: PyTree) -> PyTree:

@@ -381,7 +381,7 @@ def operation(
     name and signature. `units`: the unit signature, such as `"a: u, b: v -> v/u"`; quantities are
     then stripped and labelled around the operation. Without one, implementations and rules see the
     quantities themselves. `check(name, *args)`: raises `tj.ShapeError` if shapes do not fit; asked
-    before every implementation and rule, of dense arguments alone if `core_ndims` is given.
+    before every implementation and rule. Where all are dense, it gets shapes without their batch.
     `core_ndims`: how many dimensions the array arguments have without a batch, or fewer; what a
     dense one has before these counts a batch, as leading axes of structured ones always do, and the
     operation is mapped over it; `"elementwise"` for what broadcasts. `batched(op, *args)` maps.

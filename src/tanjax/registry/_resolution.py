@@ -28,7 +28,7 @@ from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
 from ._lowering import both_modes
-from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
+from ._natural import Convention, in_jax, structural_pullback, structural_pushforward, to_natural
 from ._table import Registered, Signature, distance, is_static_value
 
 if TYPE_CHECKING:
@@ -156,14 +156,12 @@ class Resolution:
         if check is None:
             return
         if not any(map(is_structured, args)):
-            if self.operation.core_ndims is None:
-                return
             args = _batched.cores(self.operation, args)
         check(self.operation.name, *args)
 
     def _run(self, rule: Rule, args: Sequence[PyTree]) -> PyTree:
         self._check(args)
-        result = rule.function(*args, **self.statics)
+        result = rule.function(*map(in_jax, args), **self.statics)
         if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
             raise CotangentError(
                 message(

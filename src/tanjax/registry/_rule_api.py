@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, arrays
@@ -104,3 +107,12 @@ def align(tree: PyTree, *like: PyTree) -> PyTree:
     **Derivative:** the sum over the axes that an array lacked.
     """
     return _compat.align(tree, *like)
+
+
+def constant(values: np.ndarray, dtype: DTypeLike) -> Array:
+    """NumPy's numbers as an array that the program makes, for a branch of `jax.lax.cond`.
+
+    What a branch takes from outside, constants included, `jax.vmap` lets vary over the mesh inside
+    of `shard_map`; what the branch makes then no longer agrees with it, and JAX raises.
+    """
+    return _compat.constant(np.asarray(values, dtype))

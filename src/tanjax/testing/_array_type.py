@@ -39,6 +39,7 @@ from ._finite_differences import jacobian
 from ._generic import require_generic
 from ._lattice import check_lattice
 from ._modes import choose, compiled
+from ._places import method, raised
 from ._record import SINGLE, Checker, CheckResult, Recorder
 from ._units import (
     labelled,
@@ -98,8 +99,7 @@ def check_array_type(
         except CheckFailure:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise checker.recorder.fail(name, "it raised.", reason) from error
+            raise checker.recorder.fail(name, "it raised.", raised(error)) from error
     checker.recorder.result.skipped = tuple(skip)
     return checker.recorder.finish()
 
@@ -112,7 +112,7 @@ class _TypeCheck(Checker):
         self.kind: Any = arrays.array_type(x)
         shape = getattr(x, "shape", ())
         self.name = f"{type(x).__name__}[{','.join(map(str, shape))}]"
-        self.recorder = Recorder(self.name)
+        self.recorder = Recorder(self.name, lambda what: (method(self.kind, what),))
         self.fields = Coordinates(x)
         self.point = self.fields.vector(x)
         self.formed = self._form(x)
@@ -175,7 +175,7 @@ class _TypeCheck(Checker):
             raise self.recorder.fail(
                 "pytree",
                 "unflatten must accept placeholders, and static fields must hash.",
-                f"raised: {type(error).__name__}: {error}",
+                raised(error),
                 hint="validate in the constructor, never in `tree_unflatten`.",
             ) from error
         self.recorder.holds("pytree", "static fields do not compare equal.", tree == tree)
@@ -195,16 +195,15 @@ class _TypeCheck(Checker):
                         f"{type(self.x).__name__} is a local class: pickle is not checked"
                     )
                     continue
-                raise self.recorder.fail(
-                    "copies", f"{name} failed.", f"raised: {type(error).__name__}: {error}"
-                ) from error
+                raise self.recorder.fail("copies", f"{name} failed.", raised(error)) from error
             self._compare_dense("copies", f"the array after {name}", new)
-        self._compare_dense("copies", "the array in canonical storage", canonical(self.x))
+        what = "the array in canonical storage"  # a projection, computed once more: it may round
+        self._compare_dense("copies", what, canonical(self.x), self.tolerance)
 
-    def _compare_dense(self, stage: str, what: str, other: PyTree) -> None:
+    def _compare_dense(self, stage: str, what: str, other: PyTree, tolerance: float = 0.0) -> None:
         same = jax.tree.structure(other) == jax.tree.structure(self.x)
         self.recorder.holds(stage, f"{what} has another tree.", same)
-        self.recorder.compare(stage, what, self._form(other), self.formed, 0.0)
+        self.recorder.compare(stage, what, self._form(other), self.formed, tolerance)
 
     def check_shape(self) -> None:
         aval = jax.eval_shape(self._form, self.x)
@@ -230,7 +229,7 @@ class _TypeCheck(Checker):
 
         if self.fields.size:
             got, want = self.run(both, moved)
-            self.recorder.compare("shape", "to_dense under jit and vmap", got, want, 1e-14)
+            self.recorder.compare("shape", "to_dense under jit and vmap", got, want, self.tolerance)
 
     # -- the four maps ------------------------------------------------------------------------
 
@@ -261,9 +260,9 @@ class _TypeCheck(Checker):
         got = self.run(self.maps)
         compare, tolerance = self.recorder.compare, self.tolerance
         j, inverse = self.jacobian, self.inverse
-        compare("maps", "pushforward_of_destructure (J, by jvp of to_dense)",
+        compare("maps", "pushforward_of_destructure (J; right is the jvp of to_dense)",
                 got["pushforward_of_destructure"], j, tolerance)  # fmt: skip
-        compare("maps", "pullback_of_destructure (Jᵀ, by vjp of to_dense)",
+        compare("maps", "pullback_of_destructure (Jᵀ; right is the vjp of to_dense)",
                 got["pullback_of_destructure"], j.T, tolerance)  # fmt: skip
         there, back = got["pushforward_of_restructure"], got["pullback_of_restructure"]
         # J⁺ may be derived from J⁺ᵀ, and the products from both: the first that is wrong is named.

@@ -2,7 +2,8 @@
 
 Central differences at a ladder of steps, extrapolated (Richardson). One step size proves nothing:
 too large and the curvature shows, too small and rounding does. The answer is taken from a
-*plateau*, two steps in a row that agree; without one the difference quotient is refused.
+*plateau*, two steps in a row that agree; without one the difference quotient is refused. The ladder
+goes on below its last step as long as its error falls.
 
 Sharp edges: float64 only. A function that is not smooth at the point has no plateau there. What a
 structured array stores redundantly is projected after each step (`canonical`), because a
@@ -80,21 +81,32 @@ def difference(f: Function, point: np.ndarray, direction: PyTree) -> np.ndarray:
     if length == 0.0:
         return np.zeros_like(np.asarray(f(point)))
     unit = direction / length
-    central = [(np.asarray(f(point + h * unit)) - np.asarray(f(point - h * unit))) / (2 * h)
-               for h in STEPS]  # fmt: skip
-    better = [(4 * b - a) / 3 for a, b in pairwise(central)]
-    return length * _plateau(better)
+    slope = lambda h: (np.asarray(f(point + h * unit)) - np.asarray(f(point - h * unit))) / (2 * h)
+    steps, central = list(STEPS), [slope(h) for h in STEPS]
+    smallest = np.finfo(float).eps * (float(np.max(np.abs(point))) or 1.0)
+    while True:
+        better = [(4 * b - a) / 3 for a, b in pairwise(central)]
+        gaps = [_gap(a, b) for a, b in pairwise(better)]
+        if not 0 < gaps[-1] <= gaps[-2] or steps[-1] <= smallest:
+            return length * _plateau(steps, better, gaps)
+        steps.append(steps[-1] / 2)
+        central.append(slope(steps[-1]))
 
 
-def _plateau(estimates: list[np.ndarray]) -> np.ndarray:
-    gaps = [float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairwise(estimates)]
-    best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
+def _gap(a: np.ndarray, b: np.ndarray) -> float:
+    """How far two estimates are apart; infinite where one is not a number."""
+    gap = float(np.max(np.abs(a - b), initial=0.0))
+    return np.inf if np.isnan(gap) else gap
+
+
+def _plateau(steps: list[float], estimates: list[np.ndarray], gaps: list[float]) -> np.ndarray:
+    best = int(np.argmin(gaps))
     size = max(1.0, float(np.max(np.abs(estimates[best]), initial=0.0)))
     if not gaps[best] <= PLATEAU * size:
         raise CheckFailure(
             message(
                 "finite differences: no two steps agree.",
-                f"steps: {[f'{h:.1e}' for h in STEPS]}",
+                f"steps: {[f'{h:.1e}' for h in steps]}",
                 f"differences between neighbours: {[f'{g:.1e}' for g in gaps]}",
                 f"tolerance: {PLATEAU * size:.1e}",
                 hint="the function is not smooth here, or badly scaled: choose another point.",

@@ -24,6 +24,7 @@ from tanjax.mutation import InPlace, Transition
 from ._coordinates import dense, moves, require_double
 from ._modes import choose, compiled
 from ._operation import OPERATION_MODES, check_operation, type_name, who
+from ._places import raised
 from ._problem import Problem
 from ._record import CheckResult, Recorder
 
@@ -101,7 +102,7 @@ class _Calls:
         self.f, self.chosen, self.tolerance = f, chosen, tolerance
         self.problem = p = Problem(f.transition, args, given)
         subject = f"{f.name}({', '.join(type_name(a) for a in p.args if a is not None)})"
-        self.recorder = Recorder(subject, who(p))
+        self.recorder = Recorder(subject, lambda _: who(p))
         self.recorder.result.skipped = tuple(m for m in INPLACE_MODES if m not in chosen)
         self.places = [p.names.index(name) for name in f.mutates]
         self.others = [i for i in range(len(p.args)) if i not in self.places]
@@ -127,9 +128,7 @@ class _Calls:
         except CheckFailure:
             raise
         except Exception as error:
-            raise self.recorder.fail(
-                stage, "it raised.", f"{type(error).__name__}: {error}"
-            ) from error
+            raise self.recorder.fail(stage, "it raised.", raised(error)) from error
 
     # -- running ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -70,9 +71,9 @@ SINGLE = 1e-4  # relative, in single precision, of well-conditioned cases; half 
 class Recorder:
     """Collects comparisons into a result; the first that fails raises `CheckFailure`."""
 
-    def __init__(self, subject: str, context: tuple[str, ...] = ()) -> None:
+    def __init__(self, subject: str, context: Callable[[str], Sequence[str]] | None = None) -> None:
         self.result = CheckResult(subject)
-        self.context = context  # who runs and who differentiates, for every failure
+        self.context = context  # of what is wrong: who wrote what runs and what differentiates
         self._started = time.perf_counter()
 
     def finish(self) -> CheckResult:
@@ -83,7 +84,8 @@ class Recorder:
     def fail(self, stage: str, what: str, *details: str, hint: str = "") -> CheckFailure:
         """The error for a fault found in a stage."""
         where = f"{self.result.subject}: {stage}: {what}"
-        return CheckFailure(message(where, *details, *self.context, hint=hint))
+        context = self.context(what) if self.context else ()
+        return CheckFailure(message(where, *details, *context, hint=hint))
 
     def holds(self, stage: str, what: str, truth: bool, *details: str, hint: str = "") -> None:
         """Count one fact, or fail."""

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ._coordinates import Coordinates, single_precision, wide_leaves
 from ._modes import compiled
+from ._places import raised
 from ._problem import Problem
 from ._record import SINGLE, Recorder
 
@@ -34,8 +35,7 @@ def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, PyTre
         run_all = compiled(run)
         out, bars = run_all(*(args[i] for i in p.moving))
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise recorder.fail(STAGE, "it raised in single precision.", reason) from error
+        raise recorder.fail(STAGE, "it raised in single precision.", raised(error)) from error
     wide = wide_leaves((out[0] if differentiable else out, bars))
     recorder.holds(STAGE, "single precision became double.", not wide, *wide)
     if not differentiable:

@@ -22,6 +22,7 @@ from tanjax import arrays
 
 from ._coordinates import canonical, complex_of, moves, random
 from ._modes import compiled
+from ._places import raised
 from ._problem import Problem, definition_of
 from ._record import Recorder
 
@@ -60,9 +61,7 @@ def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None
     try:
         return Problem(p.op, args, static, p.reference)
     except Warning as error:
-        raise recorder.fail(
-            STAGE, f"{name}: it warns.", f"{type(error).__name__}: {error}"
-        ) from error
+        raise recorder.fail(STAGE, f"{name}: it warns.", raised(error)) from error
     except Exception as error:
         recorder.result.notes.append(f"{name}: refused, {type(error).__name__}")
         return None
@@ -91,9 +90,8 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
     try:
         (got, want), gap = compiled(both)(p.point)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
         raise recorder.fail(
-            STAGE, f"{name}: it raised.", reason,
+            STAGE, f"{name}: it raised.", raised(error),
             hint="the definition takes such a call: say what is no argument of the operation by "
             "`check=` or `core_ndims=`, or name the stage: `skip=('variants',)`.",
         ) from error  # fmt: skip

@@ -4,6 +4,7 @@ The judges are the literal definition by `eigh`, which JAX differentiates at dis
 and the function's matrix where they are equal.
 """
 
+import dataclasses
 import itertools
 
 import jax
@@ -129,3 +130,29 @@ def test_units_and_bad_input():
     assert tj.funm_multiply(jnp.zeros((0, 0)), jnp.zeros((0, 2)), jnp.sqrt).shape == (0, 2)
     integers = tj.funm_multiply(jnp.array([[4, 0], [0, 9]]), jnp.array([1, 1]), jnp.sqrt)
     np.testing.assert_allclose(integers, [2.0, 3.0])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Wave:
+    """A callable pytree whose hash is that of the array that it holds, which has none."""
+
+    rate: jax.Array
+
+    def __call__(self, x):
+        return jnp.sin(self.rate * x)
+
+
+@pytest.mark.parametrize(
+    "make", [Wave, lambda rate: jax.tree_util.Partial(Wave.__call__, Wave(rate))]
+)
+@pytest.mark.parametrize("is_product", [True, False])
+def test_a_callable_pytree_is_a_function(make, is_product):
+    """It need not be hashable, and what it holds has its derivative."""
+    call = lambda f: tj.funm_multiply(REAL, V, f) if is_product else tj.funm_hermitian(REAL, f) @ V
+    got = jax.jit(jax.value_and_grad(lambda f: jnp.sum(call(f) ** 2)))(make(jnp.asarray(0.7)))
+    closed = lambda rate: jnp.sum(literal(REAL, V, lambda x: jnp.sin(rate * x)) ** 2)
+    value, slope = jax.value_and_grad(closed)(0.7)
+    np.testing.assert_allclose(got[0], value, rtol=1e-10)
+    np.testing.assert_allclose(jax.tree.leaves(got[1])[0], slope, rtol=1e-10)
+    np.testing.assert_allclose(jnp.sum(call(make(jnp.asarray(0.7))) ** 2), value, rtol=1e-10)

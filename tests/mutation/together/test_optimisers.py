@@ -166,3 +166,38 @@ def test_nothing_is_copied():
         assert compiled.memory_analysis().alias_size_in_bytes >= size
         copied = re.search(r" = f64\[[^=]* copy\(", compiled.as_text())
         assert "s" in names or not copied
+
+
+@pytest.mark.parametrize("compile", [jax.jit, lambda f: f], ids=["jit", "eager"])
+@pytest.mark.parametrize("name", ["adam", "momentum", "lion"])
+def test_sharded_parameters_stay_where_they_are(name, compile):
+    """Parameters, moments and the count of steps are on all devices, as optax has them."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+    x = jax.device_put({"w": jnp.arange(8.0) + 1, "d": tj.Diagonal(jnp.arange(4.0) + 1)}, spread)
+    step, start = {
+        "adam": (adam, adam_state),
+        "momentum": (momentum, moments),
+        "lion": (lion, moments),
+    }[name]
+    optimiser = {
+        "adam": optax.adam(0.1),
+        "momentum": optax.sgd(0.1, 0.9),
+        "lion": optax.lion(0.1, 0.9, 0.99, weight_decay=1e-3),
+    }[name]
+    params, want, state = tj.new_ref(x), x, optimiser.init(x)
+    memory = start(params)
+    run = compile(lambda p, s, g: step(p, s, g, 0.1))
+    for _ in range(3):
+        run(params, memory, values_of(params))  # the gradient of half the sum of squares
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = optimiser.update(want, state, want)
+        want = optax.apply_updates(want, updates)
+    for ref, right in zip(jax.tree.leaves(params), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(ref[...], right, rtol=1e-6)
+        assert ref.sharding == spread
+    assert all(ref.sharding.device_set == spread.device_set for ref in jax.tree.leaves(memory))
+    moments_ = [ref for ref in jax.tree.leaves(memory) if ref.ndim]
+    assert all(ref.sharding == spread for ref in moments_)
+    tj.set_to_zero(memory)
+    assert all(ref.sharding == spread for ref in moments_)

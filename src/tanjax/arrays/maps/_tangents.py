@@ -60,7 +60,8 @@ def tangent_type(x: PyTree) -> TangentType:
 def zero_tangent(x: PyTree) -> Structural:
     """The zero structural tangent of `x`: zeros, and `float0` at integer and boolean leaves.
 
-    Of a `jax.Ref`, a new Ref of zeros: the same one wherever `x` has the same Ref.
+    Of a `jax.Ref`, a new Ref of zeros, sharded as it is: the same one wherever `x` has the same
+    Ref.
     """
     made: dict[int, PyTree] = {}
 
@@ -68,7 +69,7 @@ def zero_tangent(x: PyTree) -> Structural:
         if not isinstance(p, jax.Ref) or not is_inexact(p):
             return zero_leaf(p)
         if id(p) not in made:
-            made[id(p)] = jax.new_ref(jnp.zeros(p.shape, p.dtype))
+            made[id(p)] = jax.new_ref(jnp.zeros_like(p[...]))  # where its memory is
         return made[id(p)]
 
     return jax.tree.map(zero, x)

@@ -89,7 +89,8 @@ def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree,
             f"{name}: `func` made shape {list(jnp.shape(values))} of {len(probe)} eigenvalues.\n"
             "Hint: it works on each eigenvalue by itself, as `jnp.exp` does."
         )
-    function, held = jax.closure_convert(func, probe)  # an argument may be differentiated by
+    # An argument may be differentiated by; a callable pytree of such has no hash.
+    function, held = jax.closure_convert(lambda x: func(x), probe)
 
     def pointwise(x: Numbers, held: PyTree) -> Numbers:
         rows = x.reshape(-1, len(probe))
