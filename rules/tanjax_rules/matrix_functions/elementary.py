@@ -222,7 +222,7 @@ def function_of_hermitian(
 ) -> SquareMatrix:
     """Of the same type, but for complex values: those of a Hermitian matrix make no such one."""
     f = tj.funm_hermitian(a.data, func, symmetrize_input=False)
-    real = not jnp.iscomplexobj(jax.eval_shape(func, jnp.real(jnp.diagonal(a.data))))
+    real = not jnp.iscomplexobj(jax.eval_shape(lambda x: func(x), jnp.real(jnp.diagonal(a.data))))
     return type(a)(f, "mean") if real or isinstance(a, tj.Symmetric) else f
 
 

@@ -83,13 +83,14 @@ def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree,
 
     Raises `ShapeError` unless it makes of each eigenvalue of `probe` one value.
     """
-    (n,), values = probe.shape, jax.eval_shape(func, probe)
+    called = lambda x: func(x)  # JAX hashes functions, and a module that holds tracers has no hash
+    (n,), values = probe.shape, jax.eval_shape(called, probe)
     if jnp.shape(values) != probe.shape:
         raise ShapeError(
             f"{name}: `func` made shape {list(jnp.shape(values))} of {n} eigenvalues.\n"
             "Hint: it works on each eigenvalue by itself, as `jnp.exp` does."
         )
-    function, held = jax.closure_convert(func, probe)  # an argument may be differentiated by
+    function, held = jax.closure_convert(called, probe)  # an argument may be differentiated by
 
     def pointwise(x: Numbers, held: PyTree) -> Numbers:
         rows = x.reshape(-1, n)
@@ -97,14 +98,14 @@ def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree,
 
     if not isinstance(func, WithDifferences):
         return pointwise, tuple(held), jnp.result_type(values)
-    pairs = probe[:, None], probe[None, :]
-    shape = jnp.shape(jax.eval_shape(func.differences, *pairs))
+    pairs, quotients = (probe[:, None], probe[None, :]), lambda x, y: func.differences(x, y)
+    shape = jnp.shape(jax.eval_shape(quotients, *pairs))
     if shape != (n, n):
         raise ShapeError(
             f"{name}: `differences` made shape {list(shape)} of the pairs of {n} values.\n"
             "Hint: it takes a column and a row, and broadcasts."
         )
-    closed, held_too = jax.closure_convert(func.differences, *pairs)
+    closed, held_too = jax.closure_convert(quotients, *pairs)
     closed_form = _ClosedForm(pointwise, closed)
     return closed_form, (tuple(held), tuple(held_too)), jnp.result_type(values)
 
