@@ -46,6 +46,14 @@ def is_symbolic_zero(x: object) -> bool:
     return isinstance(x, jax.custom_derivatives.SymbolicZero)
 
 
+def no_tangent(x: AnyArray) -> AnyArray:
+    """The (co)tangent of an array of integers: `float0`, of which NumPy has no symbolic sizes."""
+    try:
+        return np.zeros(np.shape(x), float0)
+    except TypeError:
+        return jax.custom_derivatives.SymbolicZero(jax.typeof(x).to_tangent_aval())
+
+
 # -- shard_map --------------------------------------------------------------------------------
 
 

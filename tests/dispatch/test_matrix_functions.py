@@ -1,5 +1,6 @@
 """Functions of matrices and matrix equations: values, derivatives, structure, bad input, units."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -309,3 +310,37 @@ def test_equations_of_lyapunov_with_a_complex_diagonal_take_its_conjugate():
     )
     loss = lambda f: lambda d: sum(jnp.sum(jnp.abs(x) ** 2) for x in f(d))
     np.testing.assert_allclose(jax.grad(loss(solutions))(d), jax.grad(loss(closed))(d), rtol=1e-9)
+
+
+class Decay(eqx.Module):
+    """`exp(-rate * x)`, with its divided differences: a function that holds an array."""
+
+    rate: jax.Array
+
+    def __call__(self, x):
+        return jnp.exp(-self.rate * x)
+
+
+class Quotient(Decay):
+    def __call__(self, x, y):
+        mean, half = self.rate * (x + y) / 2, self.rate * (x - y) / 2
+        safe = jnp.where(half == 0, 1.0, half)
+        return -self.rate * jnp.exp(-mean) * jnp.where(half == 0, 1.0, jnp.sinh(safe) / safe)
+
+
+@pytest.mark.parametrize(
+    "f", [Decay, lambda rate: tj.rules.WithDifferences(Decay(rate), Quotient(rate))]
+)
+@pytest.mark.parametrize("a", [SYMMETRIC, SYMMETRIC.to_dense()], ids=["Symmetric", "dense"])
+def test_a_module_as_function_is_called_and_differentiated(a, f):
+    rate, x = jnp.asarray(0.7), jnp.ones(3)
+    dense = SYMMETRIC.to_dense()
+    want = lambda rate: jnp.sum(jax.scipy.linalg.expm(-rate * dense) @ x)
+    for loss in (
+        lambda rate: jnp.sum(tj.funm_multiply(a, x, f(rate))),
+        lambda rate: jnp.sum(tj.funm_hermitian(a, f(rate)) @ x),
+    ):
+        for by in (lambda g: g, jax.grad, jax.hessian, lambda g: jax.jit(jax.jacfwd(g))):
+            np.testing.assert_allclose(by(loss)(rate), by(want)(rate), rtol=1e-10)
+    by_module = jax.grad(lambda module: jnp.sum(tj.funm_multiply(a, x, module)))(Decay(rate))
+    np.testing.assert_allclose(by_module.rate, jax.grad(want)(rate), rtol=1e-10)

@@ -40,7 +40,7 @@ for op in (tj.inv, tj.logdet, tj.slogdet, tj.det, tj.cholesky):
         (lambda a, b: tj.add(a, jnp.ones((2, 1))), "add: shapes .* do not fit"),
         (lambda a, b: a + tj.Diagonal([1.0, 2.0]), "add: shapes .* differ"),
         (lambda a, b: a * tj.Diagonal([1.0, 2.0]), "multiply: shapes .* differ"),
-        (tj.dot, "dot: shapes .* differ"),
+        (tj.dot, r"dot: shapes .* differ[^@]*`a @ b`, and NumPy's `dot` is `tanjax.numpy.dot`"),
         (tj.quadratic_form, "quadratic_form: needs a square matrix and a vector"),
         (lambda a, b: tj.inv(tj.Fill(1.0, (2, 3))), "inv: needs a square matrix, got Fill"),
         (lambda a, b: tj.logdet(tj.Fill(1.0, (2, 3))), "logdet: needs a square matrix"),
@@ -139,3 +139,12 @@ def test_gradients_of_systems_with_a_symmetric_update_of_a_triangle_are_those_of
     want = jax.grad(lambda *x: jnp.sum(jnp.linalg.solve(dense(*x), b) ** 2), (0, 1))(data, u)
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
+
+
+def test_dot_of_numpy_is_the_product():
+    """Under both names, of a matrix with vectors and matrices; `tj.dot` is the sum of products."""
+    a, x = tj.Symmetric(jnp.array([[2.0, 1.0], [1.0, 3.0]])), jnp.array([1.0, 2.0])
+    for dot in (tnp.dot, np.dot):
+        np.testing.assert_array_equal(dot(a, x), [4.0, 7.0])
+        np.testing.assert_array_equal(dot(a, jnp.eye(2)), a.to_dense())
+    assert tj.dot(a, jnp.eye(2)) == 5.0

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import export, lax
 from jaxtyping import Bool, Float, Integer, PyTree
 
 import tanjax as tj
@@ -48,14 +48,14 @@ def eigenpairs(
     n = diag.shape[0]
     if n == 0:
         return diag, jnp.zeros((0, 0), diag.dtype)
-    levels = max(0, math.ceil(math.log2(n / smallest)))
+    levels = 0 if export.is_symbolic_dim(n) else max(0, math.ceil(math.log2(n / smallest)))
     size = -(-n // 2**levels)
     diag, off, exponent, lost = in_range(diag, off)
     # What fills the last blocks has larger eigenvalues than the matrix, and no neighbours.
     diag = jnp.pad(diag, (0, size * 2**levels - n), constant_values=8)
-    off = jnp.pad(off, (0, len(diag) - len(off)))
+    off = jnp.pad(off, (0, diag.shape[0] - off.shape[0]))
     torn = off[size - 1 : -1 : size]
-    at = jnp.arange(len(torn)) * size + size
+    at = jnp.arange(torn.shape[0]) * size + size
     diag = diag.at[at].add(-jnp.abs(torn)).at[at - 1].add(-jnp.abs(torn))
     v, w = lax.linalg.eigh(_blocks(diag, off, size), symmetrize_input=False)
     for level in range(levels):

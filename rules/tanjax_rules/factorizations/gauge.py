@@ -101,13 +101,14 @@ def any_shared(group: Natural) -> Natural:
 
 def mirrors(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
     """A generic vector `(..., n)`, of length 1 in each group of equal values, 0 in one of one."""
-    i = np.arange(1, group.shape[-1] + 1)
-    vector = 1 + np.mod((0.6180339887 + 0.1 * seed) * i, 1.0)
-    beside = jnp.pad(group[..., 1:] == group[..., :-1], [(0, 0)] * (group.ndim - 1) + [(1, 1)])
     real = jnp.finfo(dtype).dtype
-    squares = group_sums(group, jnp.broadcast_to(tj.rules.constant(vector**2, real), group.shape))
-    phase = np.exp(1j * (2.4 + seed) * i) if jnp.issubdtype(dtype, jnp.complexfloating) else 1.0
-    unit = tj.rules.constant(vector * phase, dtype) / jnp.sqrt(squares).astype(dtype)
+    i = jnp.arange(1, group.shape[-1] + 1, dtype=real)
+    vector = 1 + jnp.mod((0.6180339887 + 0.1 * seed) * i, 1)
+    beside = jnp.pad(group[..., 1:] == group[..., :-1], [(0, 0)] * (group.ndim - 1) + [(1, 1)])
+    squares = group_sums(group, jnp.broadcast_to(vector**2, group.shape))
+    unit = vector.astype(dtype) / jnp.sqrt(squares).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        unit = unit * jnp.exp(1j * (2.4 + seed) * i.astype(dtype))
     return jnp.where(beside[..., 1:] | beside[..., :-1], unit, jnp.zeros((), dtype))
 
 

@@ -34,7 +34,7 @@ class Factors:
         self.apart = self.zero[..., -1:] & (self.group == self.group[..., -1:])
         self.special = gauge.any_shared(self.group) | jnp.any(self.zero)
         rows, columns = self.tall(a.shape[-2], a.shape[-1])
-        self.higher, self.broader = rows > self.k, columns > self.k
+        self.higher, self.broader = rows != self.k, columns != self.k
         l1, l2 = left[..., : self.k], left[..., self.k :]
         if not invariant:
             l1 = gauge.turned(l1, self.group)

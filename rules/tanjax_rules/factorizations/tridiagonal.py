@@ -79,7 +79,7 @@ def _(primals: Diagonals, tangents: Diagonals) -> tuple[Natural, Natural]:
 def bands(left: Shaped[DenseArray, "n k"], v: Shaped[DenseArray, "n k"]) -> Natural:
     r"""The diagonal of the symmetric part of `left vᵀ` and the one beside it, as two rows."""
     beside = jnp.sum(left[:-1] * v[1:] + left[1:] * v[:-1], axis=-1) / 2
-    return jnp.stack([jnp.sum(left * v, axis=-1), jnp.pad(beside, (0, min(1, len(v))))])
+    return jnp.stack([jnp.sum(left * v, axis=-1), jnp.pad(beside, (0, min(1, v.shape[0])))])
 
 
 def from_bands(rows: Shaped[DenseArray, "two n"]) -> Matrix:

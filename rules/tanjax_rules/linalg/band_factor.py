@@ -193,7 +193,7 @@ def _substitute_back(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n
 
     steps = f.multipliers, f.exchanged, z
     first, others = lax.scan(gather, (zero,) * lower, steps, reverse=True)
-    return jnp.concatenate([jnp.stack(first), others])[: len(b)]
+    return jnp.concatenate([jnp.stack(first), others])[: b.shape[0]]
 
 
 def _unswapped(

@@ -45,7 +45,7 @@ def circulant_times_circulant(a: SquareCirculant, b: SquareCirculant) -> SquareC
 def solve_circulant(a: SquareCirculant, b: DenseColumns) -> DenseColumns:
     """Three transforms, in `O(n log n)` operations for each column of `b`."""
     dtype = jnp.result_type(a.column, b)
-    if not b.size:
+    if 0 in b.shape:
         return b.astype(dtype)
     wide = wide_enough(dtype)
     rows, column = (b if b.ndim == 1 else b.T).astype(wide), a.column.astype(wide)

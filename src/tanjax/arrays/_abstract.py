@@ -21,6 +21,7 @@ rules would then drop cotangents that reach the fields without passing through t
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -301,7 +302,7 @@ class AbstractArray:
     @property
     def size(self) -> int:
         """The number of entries of the dense array."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def replace(self, **fields: object) -> Self:
         """A copy with other fields, made without running the constructor."""

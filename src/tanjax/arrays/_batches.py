@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -67,7 +68,7 @@ def over_batches(
 def broadcast(where: str, batches: Sequence[Shape]) -> Shape:
     """The batch of a result. **Raises:** `ShapeError` if the batches do not broadcast."""
     try:
-        return np.broadcast_shapes(*batches)
+        return jnp.broadcast_shapes(*batches)
     except ValueError:
         got = ", ".join(str(list(b)) for b in batches if b)
         raise ShapeError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, export
 from jaxtyping import PyTree
 
+from tanjax._compat import no_tangent
 from tanjax._errors import ShapeError
 from tanjax._typing import Arraylike, DType, Shape, Structural
 
@@ -41,13 +43,26 @@ def as_shape(shape: Iterable[int], cls: str) -> Shape:
         else:
             return shape
     try:
-        size = tuple(map(operator.index, shape))
-    except TypeError:
-        size = (-1,)
-    if min(size, default=0) < 0:
+        size = tuple(map(as_size, shape))
+    except (TypeError, ValueError):
         text = f"{cls}: `shape` must be a tuple of whole numbers, not negative; got {shape!r}."
-        raise ShapeError(text)
+        raise ShapeError(text) from None
     return size
+
+
+def as_size(n: int) -> int:
+    """A whole number, or a symbolic one of `jax.export`. **Raises:** `TypeError`, `ValueError`."""
+    symbolic = bool(export.is_symbolic_dim(n))
+    if symbolic:
+        return n
+    if (size := operator.index(n)) < 0:
+        raise ValueError(f"{n} is negative")
+    return size
+
+
+def numpy_for(n: int) -> Any:
+    """NumPy, whose arrays are constants of a program; of a symbolic size, `jax.numpy`."""
+    return jnp if export.is_symbolic_dim(n) else np
 
 
 def is_inexact(x: object) -> bool:
@@ -90,7 +105,7 @@ def from_tangent_leaves(primal: PyTree, leaves: Sequence[Array]) -> Structural:
     """A structural tangent from its differentiable leaves; the others are `float0` zeros."""
     flat, treedef = jax.tree.flatten(primal)
     rest = iter(leaves)
-    full = [next(rest) if is_inexact(p) else np.zeros(np.shape(p), jax.dtypes.float0) for p in flat]
+    full = [next(rest) if is_inexact(p) else no_tangent(p) for p in flat]
     return jax.tree.unflatten(treedef, full)
 
 

@@ -138,8 +138,8 @@ class Space:
         given = [b for b, m in zip(jax.tree.leaves(bars), self.moves, strict=True) if m]
         found = iter(transposed(given))
         pairs = zip(self.leaves, self.moves, strict=True)
-        zero = lambda x: np.zeros(jnp.shape(x), _compat.float0)
-        return (jax.tree.unflatten(self.tree, [next(found) if m else zero(x) for x, m in pairs]),)
+        full = [next(found) if m else _compat.no_tangent(x) for x, m in pairs]
+        return (jax.tree.unflatten(self.tree, full),)
 
 
 def _aval(x: PyTree) -> PyTree:

@@ -67,7 +67,7 @@ def norm(
 
 def dot(op: Operation, a: Natural, b: Natural) -> Scalar:
     """The sum of all products of entries of two batches of one shape."""
-    checks.one_shape(op.name, a, b)
+    checks.pairing(op.name, a, b)
     batch = max((x.batch_shape for x in (a, b) if isinstance(x, AbstractArray)), key=len)
     own = (leading(x, len(x.shape) - len(batch)) for x in (a, b))
     return jnp.sum(over_batches(op.name, op, (a, b), tuple(own)))

@@ -37,10 +37,17 @@ def inner_dimensions(name: str, a: PyTree, b: PyTree) -> None:
         )
 
 
-def one_shape(name: str, a: PyTree, b: PyTree) -> None:
+def one_shape(name: str, a: PyTree, b: PyTree, hint: str = "") -> None:
     """Two arrays of one shape."""
     if shape_of(a) != shape_of(b):
-        raise ShapeError(f"{name}: shapes {shape_of(a)} and {shape_of(b)} differ.")
+        text = f"{name}: shapes {shape_of(a)} and {shape_of(b)} differ."
+        raise ShapeError(message(text, hint=hint))
+
+
+def pairing(name: str, a: PyTree, b: PyTree) -> None:
+    """Two arrays of one shape, whose entries are multiplied one by one and added."""
+    product = "the product of matrices is `a @ b`, and NumPy's `dot` is `tanjax.numpy.dot`."
+    one_shape(name, a, b, hint=f"`tj.dot` is the sum of the products of entries; {product}")
 
 
 def elementwise(name: str, a: PyTree, b: PyTree) -> None:

@@ -47,15 +47,19 @@ def _exact(power: float) -> Fraction:
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
 def expm(a: Square) -> Square:
-    r"""The matrix exponential of `(..., n, n)`, by scaling and squaring.
+    r"""The matrix exponential of `(..., n, n)`, by balancing, scaling and squaring.
+
+    Entries of a matrix of states in units far apart keep their digits: a diagonal similarity with
+    powers of two makes it well scaled first.
 
     **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric`, `Hermitian` and `SymTridiagonal`
     (of which every function is `Symmetric`); about
-    $(20 + 2s)\,n^3$ operations for dense matrices, $s = \log_2(\|A\|_1 / 5.4)$.
+    $(20 + 2s)\,n^3$ operations for dense matrices, $s = \log_2(\|A\|_1 / 5.4)$ of the balanced
+    matrix; nan beyond $s = 32$.
     **Units:** pure numbers only. **Raises:** `ShapeError` if `a` is not square.
     **Derivative:** $\bar A = L(A^\top, \bar X)$ with the Fréchet derivative $L$, in both modes by a
     forward pass through the algorithm, which keeps none of its squares.
-    **References:** Higham 2005; Al-Mohy and Higham 2009.
+    **References:** Osborne 1960; Higham 2005; Al-Mohy and Higham 2009.
     """
     return dense.exponential(a)
 

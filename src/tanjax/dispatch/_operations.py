@@ -152,14 +152,16 @@ def sum(a: Natural, *, axis: Axis = None) -> Natural:
     return jnp.sum(a, axis=axis)
 
 
-@operation(dense=True, check=checks.one_shape, units="a: u, b: v -> u*v", batched=batched.dot)
+@operation(dense=True, check=checks.pairing, units="a: u, b: v -> u*v", batched=batched.dot)
 def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
+
+    Not NumPy's `dot`, which multiplies matrices and is `tanjax.numpy.dot`, or `a @ b`.
 
     **Cost:** through the side that is thinner. **Raises:** `ShapeError` if the shapes differ.
     **Derivative:** $\bar a = \bar y b$, $\bar b = \bar y a$.
     """
-    checks.one_shape("dot", a, b)
+    checks.pairing("dot", a, b)
     return jnp.sum(jnp.multiply(a, b))
 
 

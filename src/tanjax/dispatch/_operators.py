@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Device
+from jax import Device, export
 from jax.sharding import Sharding
 from jaxtyping import PyTree
 
@@ -144,6 +144,8 @@ def _block_at(self: AbstractArray, index: Index) -> AbstractArray | None:
     if len(self.shape) != 2 or len(parts) not in (1, 2):
         return None
     if not all(type(p) is slice and p.step in (None, 1) for p in parts):
+        return None
+    if any(map(export.is_symbolic_dim, self.shape)):
         return None
     ranges = [p.indices(n) for p, n in zip((*parts, slice(None))[:2], self.shape, strict=True)]
     rows, columns = (slice(i, max(i, j)) for i, j, _ in ranges)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
@@ -173,9 +172,9 @@ class _Call:
 
     def place(self, values: Sequence[PyTree]) -> PyTree:
         """An output (co)tangent from its differentiable leaves."""
-        full: list[PyTree] = [np.zeros(np.shape(o), _compat.float0) for o in self.outs]
-        for i, value in zip(self.places, values, strict=True):
-            full[i] = value
+        moving = dict(zip(self.places, values, strict=True))
+        outs = enumerate(self.outs)
+        full = [moving[i] if i in moving else _compat.no_tangent(o) for i, o in outs]
         return jax.tree.unflatten(self.out_tree, full)
 
     def pull(self, pullback: Function, cts: PyTree) -> list[PyTree]:
@@ -185,10 +184,7 @@ class _Call:
 
     def tangents(self, moved: PyTree) -> PyTree:
         """All tangents as arrays: those that move, and zeros."""
-        full = [
-            jnp.zeros_like(p) if is_inexact(p) else np.zeros(np.shape(p), _compat.float0)
-            for p in self.leaves
-        ]
+        full = [jnp.zeros_like(p) if is_inexact(p) else _compat.no_tangent(p) for p in self.leaves]
         for i, t in zip(self.live, moved, strict=True):
             full[i] = t
         return jax.tree.unflatten(self.tree, full)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import arrays
-from tanjax._compat import float0
+from tanjax._compat import float0, no_tangent
 from tanjax._errors import CotangentError, UnitError, describe, message
 from tanjax._typing import Function
 
@@ -215,7 +215,7 @@ def _tree_to_structural(where: str, kind: Kind, x: PyTree, bar: PyTree) -> PyTre
 
 def _fit_dense(where: str, x: PyTree, bar: PyTree) -> PyTree:
     if not arrays.is_inexact(x):
-        return np.zeros(np.shape(x), float0)
+        return no_tangent(x)
     bar = arrays.without_unit(where, x, bar)
     if arrays.is_structured(bar):
         bar = arrays.destructure(bar)

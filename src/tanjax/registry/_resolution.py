@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
@@ -297,7 +296,8 @@ def keep_invariant(x: AbstractArray) -> AbstractArray:
     """
     leaves, tree = jax.tree.flatten(x)
     places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
-    values, still = [leaves[i] for i in places], [_still(leaf) for leaf in leaves]
+    values = [leaves[i] for i in places]
+    still = [None if is_inexact(leaf) else _compat.no_tangent(leaf) for leaf in leaves]
 
     def project(*tangents: PyTree) -> list[PyTree]:
         x_dot = tree.unflatten(_replaced(still, places, tangents))
@@ -307,10 +307,6 @@ def keep_invariant(x: AbstractArray) -> AbstractArray:
     linear = _compat.LinearMap(same, same, "keep_invariant", project)
     kept = _compat.linear_call(linear, [], values, [jax.typeof(v) for v in values])
     return tree.unflatten(_replaced(leaves, places, kept))
-
-
-def _still(leaf: PyTree) -> PyTree:
-    return np.zeros(np.shape(leaf), _compat.float0)
 
 
 def _replaced(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -62,7 +63,7 @@ class Fill(AbstractArray):
 
     @property
     def _weight(self) -> int:
-        return max(int(np.prod(self.size_)), 1)
+        return max(math.prod(self.size_), 1)
 
     @property
     def core_ndim(self) -> int:
@@ -109,7 +110,7 @@ class Fill(AbstractArray):
         return jnp.broadcast_to(self.value[..., None], (*self.value.shape, len(rows)))
 
     def total(self) -> Shaped[DenseArray, " ..."]:
-        return self.value * int(np.prod(self.size_))
+        return self.value * math.prod(self.size_)
 
     def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         sizes = (

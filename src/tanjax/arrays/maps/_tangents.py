@@ -11,6 +11,7 @@ primal that hold the same Ref have one tangent, and count once.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
+from tanjax._compat import no_tangent
 from tanjax._errors import CotangentError, describe, message
 from tanjax._typing import Arraylike, DType, Natural, Scalar, Shape, Structural
 
@@ -44,7 +46,7 @@ class TangentType:
     @property
     def dimension(self) -> int:
         """The number of real coordinates."""
-        kinds = [(int(np.prod(s)), d) for s, d in self.leaves if d != jax.dtypes.float0]
+        kinds = [(math.prod(s), d) for s, d in self.leaves if d != jax.dtypes.float0]
         return sum(n * (2 if jnp.issubdtype(d, jnp.complexfloating) else 1) for n, d in kinds)
 
 
@@ -77,11 +79,7 @@ def zero_tangent(x: PyTree) -> Structural:
 
 def zero_leaf(p: Arraylike) -> Natural:
     """The zero tangent of one leaf."""
-    return (
-        jnp.zeros_like(jnp.asarray(p))
-        if is_inexact(p)
-        else np.zeros(np.shape(p), jax.dtypes.float0)
-    )
+    return jnp.zeros_like(jnp.asarray(p)) if is_inexact(p) else no_tangent(p)
 
 
 def add_tangents(a: Structural, b: Structural) -> Structural:
@@ -139,7 +137,7 @@ def fit_leaf(where: str, p: Arraylike, t: Natural) -> Natural:
     float raises: the precision is already gone, and JAX would pass it on in silence.
     """
     if not is_inexact(p):
-        return np.zeros(np.shape(p), jax.dtypes.float0)
+        return no_tangent(p)
     expected, got = jnp.result_type(p), jnp.result_type(t)
     if got == expected:
         return t

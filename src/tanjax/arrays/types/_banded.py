@@ -24,6 +24,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
+from .._leaves import numpy_for
 from .._places import gather_where
 from .._register import register_array_type
 from ..cotangents._outer import Outer
@@ -66,7 +67,7 @@ class Banded(AbstractArray):
 
     def _without_corners(self, bands: Shaped[Array, "... width n"]) -> Shaped[Array, "... width n"]:
         n = bands.shape[-1]
-        rows = np.arange(-self.upper, self.lower + 1)[:, None] + np.arange(n)
+        rows = np.arange(-self.upper, self.lower + 1)[:, None] + numpy_for(n).arange(n)
         return jnp.where((rows >= 0) & (rows < n), bands, jnp.zeros((), bands.dtype))
 
     @property

@@ -21,6 +21,7 @@ from ._fourier import (
     convolve,
     convolve_and_add,
     is_exact,
+    known_length,
     over_columns,
     valid_product,
     wide_enough,
@@ -69,7 +70,7 @@ class Circulant(AbstractArray):
 
         The eigenvector of number `k` is `exp(2πi jk/n)`. **Cost:** $O(n \log n)$.
         """
-        n = self.column.shape[-1]
+        n = known_length(self.column.shape[-1])
         return jnp.fft.fft(self.column.astype(wide_enough(self.dtype)), max(n, 1))[..., :n]
 
     def to_dense(self) -> Shaped[DenseArray, "... n n"]:

@@ -17,18 +17,29 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, export
 from jaxtyping import Shaped
 
+from tanjax._errors import ShapeError
 from tanjax._typing import AnyArray, DenseArray, DType
 
 from .._abstract import default_dtype
 
 
+def known_length(n: int) -> int:
+    """The length of a transform. **Raises:** `ShapeError` for a symbolic one of `jax.export`."""
+    if export.is_symbolic_dim(n):
+        raise ShapeError(
+            f"A Fourier transform needs a length that is a number; got {n}.\n"
+            "Hint: export for one size (a batch may be symbolic), or use `.to_dense()`."
+        )
+    return n
+
+
 @functools.cache
 def fast_length(n: int) -> int:
     """The least number from `n` on whose prime factors are 2, 3 and 5: short to transform."""
-    best = 1 << max(n - 1, 0).bit_length()
+    best = 1 << max(known_length(n) - 1, 0).bit_length()
     five = 1
     while five < best:
         three = five
@@ -80,7 +91,7 @@ def forward(
     x: Shaped[DenseArray, "*batch _"], length: int, real: bool
 ) -> Shaped[Array, "*batch _"]:
     """The transform along the last axis; of real numbers only the half that tells the rest."""
-    wide = x.astype(wide_enough(x.dtype))
+    wide, length = x.astype(wide_enough(x.dtype)), known_length(length)
     return jnp.fft.rfft(wide, length) if real else jnp.fft.fft(wide, length)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Self
 
 import jax.numpy as jnp
@@ -25,6 +24,7 @@ from tanjax._typing import (
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, default_dtype, static_field
 from .._batches import COUNTED
+from .._leaves import as_size
 from .._register import register_array_type
 from ..cotangents._zero import Zero
 from ._diagonal import Diagonal
@@ -117,9 +117,8 @@ COUNTED[Identity] = lambda x, batch: Diagonal(jnp.ones((*batch, x.n), x.kind))
 def _count(n: int) -> int:
     """The number of rows. **Raises:** `ShapeError` for what is none."""
     try:
-        count = operator.index(n)
+        return as_size(n)
     except TypeError:
         raise ShapeError(f"Identity: `n` must be an integer, got {n!r}.") from None
-    if count < 0:
-        raise ShapeError(f"Identity: `n` must not be negative, got {n}.")
-    return count
+    except ValueError:
+        raise ShapeError(f"Identity: `n` must not be negative, got {n}.") from None

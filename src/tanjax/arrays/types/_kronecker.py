@@ -71,8 +71,8 @@ class Kronecker(AbstractArray):
         shapes = [f.shape for f in self.factors]
         return (
             *self.batch_shape,
-            int(np.prod([s[-2] for s in shapes])),
-            int(np.prod([s[-1] for s in shapes])),
+            math.prod(s[-2] for s in shapes),
+            math.prod(s[-1] for s in shapes),
         )
 
     @property

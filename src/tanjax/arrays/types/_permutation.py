@@ -7,10 +7,11 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, export, lax
 from jax.typing import DTypeLike
 from jaxtyping import Integer, Shaped
 
+from tanjax._compat import align
 from tanjax._errors import ShapeError, describe
 from tanjax._typing import (
     AnyArray,
@@ -96,11 +97,9 @@ class Permutation(AbstractArray):
 
     def inverse_indices(self) -> Integer[Array, "... n"]:
         """The indices of the inverse, which is the transpose: `indices[inverse_indices]` counts."""
-        n = self.indices.shape[-1]
-        count = jnp.broadcast_to(jnp.arange(n, dtype=self.indices.dtype), self.indices.shape)
-        return jnp.put_along_axis(
-            jnp.zeros_like(self.indices), self.indices, count, axis=-1, inplace=False
-        )
+        count = jnp.arange(self.indices.shape[-1], dtype=self.indices.dtype)
+        inverse = lambda indices: jnp.zeros_like(indices).at[indices].set(count)
+        return jnp.vectorize(inverse, signature="(n)->(n)")(self.indices)
 
     def sign(self) -> Shaped[Array, " ..."]:
         r"""The parity, 1 or -1, of the dtype of the matrix: its determinant.
@@ -111,10 +110,14 @@ class Permutation(AbstractArray):
         """
         n = self.indices.shape[-1]
         own = jnp.broadcast_to(jnp.arange(n, dtype=self.indices.dtype), self.indices.shape)
-        smallest, ahead = own, self.indices
-        look = lambda x: jnp.take_along_axis(x, ahead, axis=-1)
-        for _ in range(max(n - 1, 0).bit_length()):
-            smallest, ahead = jnp.minimum(smallest, look(smallest)), look(ahead)
+        known = not export.is_symbolic_dim(n)
+        steps = max(n - 1, 0).bit_length() if known else jnp.iinfo(own.dtype).bits
+
+        def look(_: DenseArray, state: tuple[DenseArray, DenseArray]) -> tuple[DenseArray, ...]:
+            smallest, ahead = (jnp.take_along_axis(x, state[1], axis=-1) for x in state)
+            return jnp.minimum(state[0], smallest), ahead
+
+        smallest, _ = lax.fori_loop(0, steps, look, align((own, self.indices)))
         exchanges = n - jnp.sum(smallest == own, axis=-1)
         return (1 - 2 * (exchanges % 2)).astype(self.kind)
 

@@ -6,7 +6,6 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jaxtyping import Shaped
 
@@ -25,7 +24,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
-from .._leaves import as_shape
+from .._leaves import as_shape, numpy_for
 from .._places import gather
 from .._register import register_array_type
 from .._show import show
@@ -91,11 +90,12 @@ class Toeplitz(AbstractArray):
         return self.values.dtype
 
     @property
-    def counts(self) -> Shaped[np.ndarray, " d"]:
+    def counts(self) -> Shaped[AnyArray, " d"]:
         """How many entries every diagonal has."""
         m, n = self.size_
-        d = np.arange(self.values.shape[-1]) - (n - 1)
-        return np.minimum(m, n + d) - np.maximum(d, 0)
+        xp = numpy_for(self.values.shape[-1])
+        d = xp.arange(self.values.shape[-1]) - (n - 1)
+        return xp.minimum(m, n + d) - xp.maximum(d, 0)
 
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
@@ -206,7 +206,8 @@ def diagonal_sums(dense: Shaped[DenseArray, "... m n"]) -> Shaped[DenseArray, ".
         return jnp.zeros((*batch, 0), dense.dtype)
     padding = [(0, 0)] * (len(batch) + 1) + [(0, m)]
     rows = jnp.pad(dense[..., ::-1], padding).reshape(*batch, m * (m + n))
-    return jnp.sum(rows[..., : m * (m + n - 1)].reshape(*batch, m, m + n - 1), axis=-2)
+    rows = jnp.pad(rows, [*padding[:-2], (0, n - 1)])
+    return jnp.sum(rows.reshape(*batch, m + 1, m + n - 1), axis=-2)
 
 
 def diagonal_sums_of_outer(outer: Shaped[Outer, "... m n"]) -> Shaped[DenseArray, "... d"]:

@@ -83,29 +83,29 @@ def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree,
 
     Raises `ShapeError` unless it makes of each eigenvalue of `probe` one value.
     """
-    values = jax.eval_shape(func, probe)
+    called = lambda x: func(x)  # JAX hashes functions, and a module that holds tracers has no hash
+    (n,), values = probe.shape, jax.eval_shape(called, probe)
     if jnp.shape(values) != probe.shape:
         raise ShapeError(
-            f"{name}: `func` made shape {list(jnp.shape(values))} of {len(probe)} eigenvalues.\n"
+            f"{name}: `func` made shape {list(jnp.shape(values))} of {n} eigenvalues.\n"
             "Hint: it works on each eigenvalue by itself, as `jnp.exp` does."
         )
-    # An argument may be differentiated by; a callable pytree of such has no hash.
-    function, held = jax.closure_convert(lambda x: func(x), probe)
+    function, held = jax.closure_convert(called, probe)  # an argument may be differentiated by
 
     def pointwise(x: Numbers, held: PyTree) -> Numbers:
-        rows = x.reshape(-1, len(probe))
+        rows = x.reshape(-1, n)
         return jax.vmap(lambda row: function(row, *held))(rows).reshape(x.shape)
 
     if not isinstance(func, WithDifferences):
         return pointwise, tuple(held), jnp.result_type(values)
-    pairs = probe[:, None], probe[None, :]
-    shape = jnp.shape(jax.eval_shape(func.differences, *pairs))
-    if shape != (len(probe), len(probe)):
+    pairs, quotients = (probe[:, None], probe[None, :]), lambda x, y: func.differences(x, y)
+    shape = jnp.shape(jax.eval_shape(quotients, *pairs))
+    if shape != (n, n):
         raise ShapeError(
-            f"{name}: `differences` made shape {list(shape)} of the pairs of {len(probe)} values.\n"
+            f"{name}: `differences` made shape {list(shape)} of the pairs of {n} values.\n"
             "Hint: it takes a column and a row, and broadcasts."
         )
-    closed, held_too = jax.closure_convert(func.differences, *pairs)
+    closed, held_too = jax.closure_convert(quotients, *pairs)
     closed_form = _ClosedForm(pointwise, closed)
     return closed_form, (tuple(held), tuple(held_too)), jnp.result_type(values)
 
@@ -152,7 +152,7 @@ def second(f: Pointwise, a: Square, held: PyTree, h: Square, k: Square) -> Squar
         return total + differences * both, None
 
     zero = _compat.align(jnp.zeros_like(alike(h, pairs)[0]), h, k, pairs)
-    inside, u = alike(lax.scan(add, zero, jnp.arange(len(w)))[0], u)
+    inside, u = alike(lax.scan(add, zero, jnp.arange(w.shape[0]))[0], u)
     return u @ inside @ adjoint(u)
 
 

@@ -151,15 +151,16 @@ def sqrt_of_triangular(t: Square) -> Square:
     make that singular, the root is zero if it exists and nan if not.
     **References:** Björck and Hammarling 1983.
     """
-    roots, rows = jnp.sqrt(jnp.diagonal(t)), jnp.arange(t.shape[-1])
+    n = t.shape[-1]
+    roots, rows = jnp.sqrt(jnp.diagonal(t)), jnp.arange(n)
 
     def step(j: Index, r: Square) -> Square:
         above = rows < j
         sums = jnp.where(above, roots + roots[j], 1)
         singular = sums == 0
-        m = jnp.where(jnp.eye(len(rows), dtype=bool), jnp.where(singular, 1, sums), r)
+        m = jnp.where(jnp.eye(n, dtype=bool), jnp.where(singular, 1, sums), r)
         x = solve_upper(m, jnp.where(above, t[:, j], 0))
         x = jnp.where(singular & (x != 0), jnp.nan, x)
         return r.at[:, j].set(jnp.where(rows == j, roots[j], jnp.where(above, x, 0)))
 
-    return lax.fori_loop(0, len(rows), step, _compat.align(jnp.zeros_like(t), t))
+    return lax.fori_loop(0, n, step, _compat.align(jnp.zeros_like(t), t))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import jax.scipy.linalg
 import numpy as np
 import torch
 from jax import lax
 from jax.typing import ArrayLike
+
+from tanjax.dispatch import expm
 
 from .._promotion import category
 from .._registry import implements
@@ -178,7 +179,7 @@ def cholesky_inverse(self: Array, upper: bool = False) -> Array:
 @implements(aten.linalg_matrix_exp)
 def linalg_matrix_exp(self: Array) -> Array:
     matrix("linalg.matrix_exp", self)
-    return jax.scipy.linalg.expm(self) if self.size else self
+    return expm(self)
 
 
 def _tolerance(x: ArrayLike, s: Array) -> Array:
