@@ -37,6 +37,7 @@ from tanjax.arrays import is_structured
 
 from ._branches import branched
 from ._calls import call_of
+from ._decompositions import makes_memory
 from ._keys import random_key
 from ._lift import quietly
 from ._plain import copied, is_tensor
@@ -216,6 +217,8 @@ def _made(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     plain = any(
         isinstance(a, torch.Tensor) for a in pytree.tree_leaves((args, kwargs), is_leaf=is_tensor)
     )
+    if not makes_memory(op, args):
+        return op(*args, **kwargs)
     call = None if plain or "meta" in str(kwargs.get("device")) else _call(op)
     if call is None:
         return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor)
