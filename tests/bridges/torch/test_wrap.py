@@ -303,3 +303,27 @@ def test_a_plain_operand_that_was_written_since_raises():
     y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+def test_gradients_of_complex_numbers_are_torchs():
+    """Torch's gradient is the conjugate of JAX's: of plain tensors, of ours, and of structure."""
+    c, b = (np.array(normal(3)) + 1j * np.array(normal(3)) for _ in range(2))
+    wave = torch.as_tensor(c).requires_grad_()
+    for function in (lambda z: jnp.exp(z) * z, lambda z: jnp.conj(z) * z * z, jnp.real):
+        assert torch.autograd.gradcheck(tjt.wrap(function), (wave,), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(tjt.wrap(lambda z: jnp.exp(z) * z), (wave,))
+
+    def loss(matrix, b):
+        with tj.densify("allow"):
+            return (
+                (torch.linalg.solve(matrix @ matrix, b) + torch.sin(matrix) @ b) * (1 + 3j)
+            ).real
+
+    loss(torch.diag(wave), torch.as_tensor(b)).sum().backward()
+    x = tjt.from_jax(jnp.asarray(c), requires_grad=True)
+    matrix = tjt.from_jax(tj.Diagonal(jnp.asarray(c)), requires_grad=True)
+    right = tjt.from_jax(jnp.asarray(b))
+    loss(tjt.make(tj.Diagonal, x), right).sum().backward()
+    loss(matrix, right).sum().backward()
+    assert_agree(x.grad.payload, wave.grad.numpy())
+    assert_agree(matrix.grad.payload.diag, wave.grad.numpy())
