@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -65,16 +66,15 @@ def test_values_gradients_and_buffers_are_torchs(name, way):
     weighed(pytree.tree_leaves(out), torch.as_tensor).backward()
     program = module if way == "module" else torch.export.export(module, args, kwargs)
     params, f = tjt.as_jax(program)
-    trained = {n: params[n] for n, _ in module.named_parameters()}
-    rest = {n: params[n] for n, _ in module.named_buffers()}
-    assert {*trained, *rest} == {*params}
+    assert {*params} == {n for n, _ in module.named_parameters()}
+    assert {*f.state} == {n for n, _ in module.named_buffers()}
 
-    def loss(trained, *args):
-        result, new = f.with_state({**trained, **rest}, *args, **kwargs)
+    def loss(params, *args):
+        result, new = f.with_state({**params, **f.state}, *args, **kwargs)
         return weighed(jax.tree.leaves(result), jnp.asarray), (result, new)
 
     run = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (_, (result, new)), gradients = run(trained, *pytree.tree_map(array, args))
+    (_, (result, new)), gradients = run(params, *pytree.tree_map(array, args))
     jax.tree.map(assert_same, result, pytree.tree_map(array, out))
     for n, p in theirs.named_parameters():
         assert_same(gradients[n], torch.zeros_like(p) if p.grad is None else p.grad)
@@ -95,12 +95,73 @@ def test_buffers_that_training_writes_are_not_lost():
     theirs(X)
     assert_same(params["running_var"], theirs.running_var)
     held = {n: array(p) for n, p in norm.named_parameters()}
+    assert {*held} < {*params}
     with pytest.raises(tj.MutationError, match="'running_mean'"):
         tjt.functional_call(norm, held, array(X))
     assert norm.num_batches_tracked == 0
     assert params["num_batches_tracked"] == 1
     norm.eval()
     assert_same(f(params, array(X)), theirs.eval()(X))
+
+
+class Frozen(nn.Module):
+    """A frozen layer, buffers, one of them of integers, and layers to be trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.norm = nn.Linear(3, 4).requires_grad_(False), nn.BatchNorm1d(4)
+        self.register_buffer("table", torch.linspace(0, 1, 4))
+        self.register_buffer("order", torch.tensor([3, 1, 0, 2]))
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.norm(self.frozen(x) * self.table)[:, self.order])
+
+
+@pytest.mark.parametrize("way", ["module", "converted", "export", "graph"])
+def test_an_optimiser_of_jax_moves_what_one_of_torch_moves(way):
+    """Weight decay, too, leaves frozen parameters and buffers alone; statistics are given back."""
+    module = Frozen()
+    program, theirs = copy.deepcopy(module), copy.deepcopy(module)
+    if way == "converted":
+        program = tjt.convert(program)
+    elif way == "export":
+        program = torch.export.export(program, (X,))
+    elif way == "graph":
+        program = torch.fx.symbolic_trace(program)
+    params, f = tjt.as_jax(program)
+    trained = {n for n, p in module.named_parameters() if p.requires_grad}
+    assert {*params} == trained
+    assert {*f.state} == {*module.state_dict()} - trained
+    optimiser, state = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.05)), f.state
+    steps = optimiser.init(params)
+
+    @jax.jit
+    def step(params, state, steps, x):
+        def loss(params):
+            out, new = f.with_state({**params, **state}, x)
+            return (out**2).sum(), {n: new[n] for n in state}
+
+        (_, state), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        updates, steps = optimiser.update(gradients, steps, params)
+        return optax.apply_updates(params, updates), state, steps
+
+    moved = [p for p in theirs.parameters() if p.requires_grad]
+    descent = torch.optim.SGD(moved, 0.05, weight_decay=0.5)
+    for _ in range(3):
+        params, state, steps = step(params, state, steps, array(X))
+        descent.zero_grad()
+        theirs(X).square().sum().backward()
+        descent.step()
+    for name, value in theirs.state_dict().items():
+        assert_same({**params, **state}[name], value, 1e-4)
+    theirs.eval()
+    if way in ("module", "converted"):
+        program.eval()
+        given = {**params, **state}
+        assert_same(f(given, array(X)), theirs(X), 1e-4)
+        fixed = f({**params, "norm.running_mean": given["norm.running_mean"] + 1}, array(X))
+        assert not np.allclose(fixed, f(params, array(X)))
 
 
 def test_a_buffer_assigned_anew_is_state_too():
