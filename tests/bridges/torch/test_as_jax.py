@@ -279,6 +279,55 @@ def test_a_backward_of_torch_is_not_passed_over(function):
         jax.jit(jax.grad(f))(params, array(X))
 
 
+def doubled(*gradients):
+    return tuple(2 * g for g in gradients[-1]) if isinstance(gradients[-1], tuple) else None
+
+
+HOOKS = {
+    "weight": lambda m: m[0].weight.register_hook(lambda g: 2 * g),
+    "after accumulation": lambda m: m[0].weight.register_post_accumulate_grad_hook(print),
+    "layer": lambda m: m[0].register_full_backward_hook(doubled),
+    "before a layer": lambda m: m[0].register_full_backward_pre_hook(doubled),
+    "whole": lambda m: m.register_full_backward_hook(doubled),
+    "every module": lambda m: nn.modules.module.register_module_full_backward_hook(doubled),
+}
+
+
+@pytest.mark.parametrize("converted", [False, True])
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_backward_hook_is_not_passed_over(name, converted):
+    """The value is right; so is a gradient that no hook is asked about."""
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    if converted:
+        tjt.convert(module)
+    params, f = tjt.as_jax(module)
+    expected = f(params, array(X))
+    handle = HOOKS[name](module)
+    try:
+        loss = lambda params, x: f(params, x).sum()
+        assert_same(jax.jit(f)(params, array(X)), expected)
+        with pytest.raises(tj.NoRuleError, match="has a backward of its own"):
+            jax.jit(jax.grad(loss))(params, array(X))
+        with pytest.raises(tj.NoRuleError, match="has a backward of its own"):
+            jax.jvp(lambda p: loss(p, array(X)), (params,), (params,))
+        if name not in ("whole", "every module"):
+            last = lambda bias: loss({**params, "2.bias": bias}, array(X))
+            assert_same(jax.grad(last)(params["2.bias"]), [4.0])
+    finally:
+        handle.remove()
+    assert not module[0]._forward_hooks
+    jax.grad(loss)(params, array(X))
+
+
+def test_hooks_of_ours_on_structured_parameters_are_none():
+    layer = tjt.nn.StructuredLinear(tj.Diagonal(jnp.ones(3, jnp.float32)))
+    params, f = tjt.as_jax(layer)
+    assert_same(jax.grad(lambda p: f(p, array(X)).sum())(params)["weight"].diag, X.sum(0))
+    layer.weight.register_hook(lambda g: g)
+    with pytest.raises(tj.NoRuleError, match="weight has a backward of its own"):
+        jax.grad(lambda p: f(p, array(X)).sum())(params)
+
+
 def written_without_gradient(self, x):
     y, z = self.layer(x), self.layer(x)
     with torch.no_grad():

@@ -34,7 +34,8 @@ from ._exported import Held, exported, split
 from ._fx import Interpreter, on_tensors, state_of, written
 from ._keys import random_key
 from ._plain import is_tensor
-from ._tensor import Tensor
+from ._tensor import Tensor, tensor
+from ._tracing import without_derivative
 from ._typing import Args, Argument, Function, Kwargs, Payload, State
 
 Key: TypeAlias = jax.Array | None
@@ -206,7 +207,8 @@ def _of_module(module: torch.nn.Module) -> Run:
         return functools.partial(_of_graph, module)
 
     def run(params: State, args: Args, kwargs: Kwargs, key: Key) -> tuple[PyTree, State]:
-        with _ONE_AT_A_TIME, _keeping(module) as own:
+        params = _hooked(module, params)
+        with _ONE_AT_A_TIME, _keeping(module) as own, _refusing_hooks(module):
 
             def call(held: dict[str, torch.Tensor], *args: Argument, **kwargs: Argument) -> PyTree:
                 own.extend(held.values())
@@ -227,7 +229,41 @@ def _of_graph(
     module: torch.fx.GraphModule, params: State, args: Args, kwargs: Kwargs, key: Key
 ) -> tuple[PyTree, State]:
     with contextlib.nullcontext() if key is None else random_key(key):
-        return Interpreter(module, params)(*args, **kwargs), {}
+        return Interpreter(module, _hooked(module, params))(*args, **kwargs), {}
+
+
+def _hooked(module: torch.nn.Module, params: State) -> State:
+    """Arrays by name; those whose tensors have hooks of their own have no derivative."""
+    changed = dict(params)
+    for name, p in (*module.named_parameters(), *module.named_buffers()):
+        hooks = {**(p._backward_hooks or {}), **(p._post_accumulate_grad_hooks or {})}
+        if not all(h.__module__.startswith("tanjax.") for h in hooks.values()):
+            kind = "a tensor with a hook for its gradient"
+            changed[name] = without_derivative(name, kind, params[name], ())
+    return changed
+
+
+@contextlib.contextmanager
+def _refusing_hooks(module: torch.nn.Module) -> Iterator[None]:
+    """While it is active, results of modules with backward hooks have no derivative."""
+
+    def refuse(name: str, m: torch.nn.Module, args: Args, out: PyTree) -> PyTree:
+        kind = f"a {type(m).__name__} with a backward hook"
+        cut = lambda t: tensor(without_derivative(name, kind, t.payload, ()))
+        return pytree.tree_map_only(Tensor, cut, out, is_leaf=is_tensor)
+
+    with contextlib.ExitStack() as stack:
+        for path, m in module.named_modules():
+            if m._backward_hooks or m._backward_pre_hooks or (m is module and any(_FOR_ALL)):
+                refusing = functools.partial(refuse, path or type(module).__name__)
+                stack.callback(m.register_forward_hook(refusing).remove)
+        yield
+
+
+_FOR_ALL = (
+    torch.nn.modules.module._global_backward_hooks,
+    torch.nn.modules.module._global_backward_pre_hooks,
+)
 
 
 def _takes_key(function: Function) -> bool:
