@@ -56,6 +56,18 @@ Ways: TypeAlias = tuple[Get, Put]
 
 def viewing(op: OpOverload) -> Plan:
     """The plan of a view operation."""
+    made = _viewing(op)
+
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor | list[Tensor]:
+        if torch.is_inference_mode_enabled() and not args[0].is_inference():
+            with torch.inference_mode(False):  # torch gives a view its base's version counter
+                return made(structured, args, kwargs)
+        return made(structured, args, kwargs)
+
+    return run
+
+
+def _viewing(op: OpOverload) -> Plan:
     packet = op.overloadpacket
     if packet in _SAME:
         return _same
