@@ -37,10 +37,10 @@ from ._views import (
     Place,
     Root,
     View,
-    gather,
     geometry,
     is_distinct,
     put_by_places,
+    reading,
     row_by_row,
     strided,
 )
@@ -171,8 +171,7 @@ def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: Kwargs) -> Way
 
 
 def _by_places(inner: Geometry) -> Ways:
-    where = np.array([inner.offset, *inner.stride], np.int32)
-    return partial(gather, where=where, size=inner.size), partial(put_by_places, inner)
+    return reading(inner), partial(put_by_places, inner)
 
 
 def _window(
