@@ -124,8 +124,8 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
     """
     program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
     if isinstance(program, torch.export.ExportedProgram):
-        held, run, name = exported(program)
-        return held[0], PureFunction(name, held, run, "key" in _keywords(program))
+        held, runs, name = exported(program)
+        return held[0], PureFunction(name, held, runs, "key" in _keywords(program))
     if isinstance(program, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         raise NoRuleError(
             message(

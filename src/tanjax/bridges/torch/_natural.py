@@ -258,7 +258,9 @@ class Node(torch.autograd.Function):
                 pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients])
             )
             moving = ctx.run.moving
-            found = _Run(ctx.run.call, plain=ctx.run.as_inputs(tensors, moving)).tensors(bars)
+            found: Sequence[torch.Tensor] = _Run(
+                ctx.run.call, plain=ctx.run.as_inputs(tensors, moving)
+            ).tensors(bars)
         else:
             moving = tuple(needed)
             given = tuple([k for k, g in enumerate(gradients) if g is not None])
