@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -65,16 +66,15 @@ def test_values_gradients_and_buffers_are_torchs(name, way):
     weighed(pytree.tree_leaves(out), torch.as_tensor).backward()
     program = module if way == "module" else torch.export.export(module, args, kwargs)
     params, f = tjt.as_jax(program)
-    trained = {n: params[n] for n, _ in module.named_parameters()}
-    rest = {n: params[n] for n, _ in module.named_buffers()}
-    assert {*trained, *rest} == {*params}
+    assert {*params} == {n for n, _ in module.named_parameters()}
+    assert {*f.state} == {n for n, _ in module.named_buffers()}
 
-    def loss(trained, *args):
-        result, new = f.with_state({**trained, **rest}, *args, **kwargs)
+    def loss(params, *args):
+        result, new = f.with_state({**params, **f.state}, *args, **kwargs)
         return weighed(jax.tree.leaves(result), jnp.asarray), (result, new)
 
     run = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (_, (result, new)), gradients = run(trained, *pytree.tree_map(array, args))
+    (_, (result, new)), gradients = run(params, *pytree.tree_map(array, args))
     jax.tree.map(assert_same, result, pytree.tree_map(array, out))
     for n, p in theirs.named_parameters():
         assert_same(gradients[n], torch.zeros_like(p) if p.grad is None else p.grad)
@@ -95,12 +95,73 @@ def test_buffers_that_training_writes_are_not_lost():
     theirs(X)
     assert_same(params["running_var"], theirs.running_var)
     held = {n: array(p) for n, p in norm.named_parameters()}
+    assert {*held} < {*params}
     with pytest.raises(tj.MutationError, match="'running_mean'"):
         tjt.functional_call(norm, held, array(X))
     assert norm.num_batches_tracked == 0
     assert params["num_batches_tracked"] == 1
     norm.eval()
     assert_same(f(params, array(X)), theirs.eval()(X))
+
+
+class Frozen(nn.Module):
+    """A frozen layer, buffers, one of them of integers, and layers to be trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.norm = nn.Linear(3, 4).requires_grad_(False), nn.BatchNorm1d(4)
+        self.register_buffer("table", torch.linspace(0, 1, 4))
+        self.register_buffer("order", torch.tensor([3, 1, 0, 2]))
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.norm(self.frozen(x) * self.table)[:, self.order])
+
+
+@pytest.mark.parametrize("way", ["module", "converted", "export", "graph"])
+def test_an_optimiser_of_jax_moves_what_one_of_torch_moves(way):
+    """Weight decay, too, leaves frozen parameters and buffers alone; statistics are given back."""
+    module = Frozen()
+    program, theirs = copy.deepcopy(module), copy.deepcopy(module)
+    if way == "converted":
+        program = tjt.convert(program)
+    elif way == "export":
+        program = torch.export.export(program, (X,))
+    elif way == "graph":
+        program = torch.fx.symbolic_trace(program)
+    params, f = tjt.as_jax(program)
+    trained = {n for n, p in module.named_parameters() if p.requires_grad}
+    assert {*params} == trained
+    assert {*f.state} == {*module.state_dict()} - trained
+    optimiser, state = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.05)), f.state
+    steps = optimiser.init(params)
+
+    @jax.jit
+    def step(params, state, steps, x):
+        def loss(params):
+            out, new = f.with_state({**params, **state}, x)
+            return (out**2).sum(), {n: new[n] for n in state}
+
+        (_, state), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        updates, steps = optimiser.update(gradients, steps, params)
+        return optax.apply_updates(params, updates), state, steps
+
+    moved = [p for p in theirs.parameters() if p.requires_grad]
+    descent = torch.optim.SGD(moved, 0.05, weight_decay=0.5)
+    for _ in range(3):
+        params, state, steps = step(params, state, steps, array(X))
+        descent.zero_grad()
+        theirs(X).square().sum().backward()
+        descent.step()
+    for name, value in theirs.state_dict().items():
+        assert_same({**params, **state}[name], value, 1e-4)
+    theirs.eval()
+    if way in ("module", "converted"):
+        program.eval()
+        given = {**params, **state}
+        assert_same(f(given, array(X)), theirs(X), 1e-4)
+        fixed = f({**params, "norm.running_mean": given["norm.running_mean"] + 1}, array(X))
+        assert not np.allclose(fixed, f(params, array(X)))
 
 
 def test_a_buffer_assigned_anew_is_state_too():
@@ -216,6 +277,55 @@ def test_a_backward_of_torch_is_not_passed_over(function):
     jax.jit(jax.vmap(f, (None, 0)))(params, array(X))
     with pytest.raises(tj.NoRuleError, match=f"{function.__name__} has a backward of its own"):
         jax.jit(jax.grad(f))(params, array(X))
+
+
+def doubled(*gradients):
+    return tuple(2 * g for g in gradients[-1]) if isinstance(gradients[-1], tuple) else None
+
+
+HOOKS = {
+    "weight": lambda m: m[0].weight.register_hook(lambda g: 2 * g),
+    "after accumulation": lambda m: m[0].weight.register_post_accumulate_grad_hook(print),
+    "layer": lambda m: m[0].register_full_backward_hook(doubled),
+    "before a layer": lambda m: m[0].register_full_backward_pre_hook(doubled),
+    "whole": lambda m: m.register_full_backward_hook(doubled),
+    "every module": lambda m: nn.modules.module.register_module_full_backward_hook(doubled),
+}
+
+
+@pytest.mark.parametrize("converted", [False, True])
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_backward_hook_is_not_passed_over(name, converted):
+    """The value is right; so is a gradient that no hook is asked about."""
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    if converted:
+        tjt.convert(module)
+    params, f = tjt.as_jax(module)
+    expected = f(params, array(X))
+    handle = HOOKS[name](module)
+    try:
+        loss = lambda params, x: f(params, x).sum()
+        assert_same(jax.jit(f)(params, array(X)), expected)
+        with pytest.raises(tj.NoRuleError, match="has a backward of its own"):
+            jax.jit(jax.grad(loss))(params, array(X))
+        with pytest.raises(tj.NoRuleError, match="has a backward of its own"):
+            jax.jvp(lambda p: loss(p, array(X)), (params,), (params,))
+        if name not in ("whole", "every module"):
+            last = lambda bias: loss({**params, "2.bias": bias}, array(X))
+            assert_same(jax.grad(last)(params["2.bias"]), [4.0])
+    finally:
+        handle.remove()
+    assert not module[0]._forward_hooks
+    jax.grad(loss)(params, array(X))
+
+
+def test_hooks_of_ours_on_structured_parameters_are_none():
+    layer = tjt.nn.StructuredLinear(tj.Diagonal(jnp.ones(3, jnp.float32)))
+    params, f = tjt.as_jax(layer)
+    assert_same(jax.grad(lambda p: f(p, array(X)).sum())(params)["weight"].diag, X.sum(0))
+    layer.weight.register_hook(lambda g: g)
+    with pytest.raises(tj.NoRuleError, match="weight has a backward of its own"):
+        jax.grad(lambda p: f(p, array(X)).sum())(params)
 
 
 def written_without_gradient(self, x):

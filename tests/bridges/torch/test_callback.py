@@ -61,3 +61,13 @@ def test_several_results_of_which_one_does_not_count():
 def test_call_that_a_callback_cannot_serve_is_refused(error, use):
     with pytest.raises(error):
         jax.block_until_ready(use())
+
+
+def test_gradients_of_complex_numbers_are_jaxs():
+    """JAX's gradient is torch's conjugate; a result may be a lazy one."""
+    theirs = lambda z: (z**2 * (1 + 2j)).conj()
+    mine = lambda z: jnp.conj(z**2 * (1 + 2j))
+    z = jax.lax.complex(X, 2 * X[::-1])
+    called = tjt.callback(theirs, jax.ShapeDtypeStruct((3,), z.dtype))
+    loss = lambda f: lambda z: jnp.sum(jnp.real(f(z) * (3 - 1j)))
+    assert_agree(jax.grad(loss(called))(z), jax.grad(loss(mine))(z))

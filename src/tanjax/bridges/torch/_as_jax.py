@@ -5,7 +5,10 @@ the code is run on tensors over the arrays that it is given, and what it writes 
 
     params, f = tjt.as_jax(model)
     loss = jax.jit(jax.grad(lambda params, x: f(params, x).sum()))
-    out, params = f.with_state(params, x)  # batch norm in training writes its statistics
+    out, after = f.with_state(params, x)  # batch norm in training writes its statistics
+
+`params` is what torch would train: parameters that require a gradient. Frozen parameters and
+buffers are `f.state`, which `f` takes for what is not given.
 
 Sharp edges. The code of a module runs when JAX traces: what it does besides (prints, counters)
 happens then. A tensor that it would keep in an attribute raises, since it may be a tracer.
@@ -17,7 +20,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -27,11 +30,12 @@ from torch.utils import _pytree as pytree
 
 from tanjax._errors import MutationError, NoRuleError, ShapeError, message
 
-from ._exported import exported
+from ._exported import Held, exported, split
 from ._fx import Interpreter, on_tensors, state_of, written
 from ._keys import random_key
 from ._plain import is_tensor
-from ._tensor import Tensor
+from ._tensor import Tensor, tensor
+from ._tracing import without_derivative
 from ._typing import Args, Argument, Function, Kwargs, Payload, State
 
 Key: TypeAlias = jax.Array | None
@@ -46,25 +50,28 @@ Before: TypeAlias = dict[int, tuple[torch.nn.Module, Contents]]
 class PureFunction:
     """A program of torch as a function of arrays: `f(params, *args, key=None, **kwargs)`.
 
-    `params` has an array for each name; arguments and results are arrays, in lists, tuples and
-    dicts. `key` is a key of JAX, for dropout and other random operations, which need one under a
-    trace of JAX; a program that has an argument `key` of its own gets that, and its random numbers
-    by `with tjt.random_key(key):`.
+    `params` has an array for each name that `as_jax` gave, and may have others of `state`: frozen
+    parameters and buffers, which are constants of the function where they are not given. Arguments
+    and results are arrays, in lists, tuples and dicts. `key` is a key of JAX, for dropout and other
+    random operations, which need one under a trace of JAX; a program that has an argument `key` of
+    its own gets that, and its random numbers by `with tjt.random_key(key):`.
 
     **Raises:** `ShapeError` for names that do not match. `MutationError` if the program writes into
     its parameters, its buffers, its arguments or its attributes.
 
-    **Derivative:** JAX's, in every mode; what torch's program detaches is constant.
+    **Derivative:** JAX's, in every mode; what torch's program detaches is constant. A
+    `torch.autograd.Function` and a backward hook raise `NoRuleError` where they are differentiated.
     """
 
-    def __init__(self, name: str, names: Iterable[str], run: Run, has_key: bool = False) -> None:
+    def __init__(self, name: str, held: Held, run: Run, has_key: bool = False) -> None:
         self.__name__ = self.__qualname__ = name
-        self._names, self._run, self._has_key = frozenset(names), run, has_key
+        self._names, self.state = frozenset(held[0]), held[1]
+        self._run, self._has_key = run, has_key
 
     def __call__(
         self, params: Mapping[str, Payload], *args: Argument, **kwargs: Argument
     ) -> PyTree:
-        out, changed = self._result(params, args, kwargs)
+        out, changed = self._result(self._all(params), args, kwargs)
         if changed:
             raise written(self.__name__, changed)
         return out
@@ -72,25 +79,30 @@ class PureFunction:
     def with_state(
         self, params: Mapping[str, Payload], *args: Argument, **kwargs: Argument
     ) -> tuple[PyTree, State]:
-        """The result, and `params` with what the program wrote into them."""
-        out, changed = self._result(params, args, kwargs)
-        return out, {**params, **changed}
+        """The result, and all of `params` and `state` with what the program wrote into them."""
+        given = self._all(params)
+        out, changed = self._result(given, args, kwargs)
+        return out, {**given, **changed}
 
-    def _result(
-        self, params: Mapping[str, Payload], args: Args, kwargs: Kwargs
-    ) -> tuple[PyTree, State]:
-        given, key = dict(params), None
-        if given.keys() != self._names:
+    def _all(self, params: Mapping[str, Payload]) -> State:
+        given = {**self.state, **params}
+        missing, unknown = (
+            self._names - params.keys(),
+            given.keys() - self._names - self.state.keys(),
+        )
+        if missing or unknown:
             raise ShapeError(
                 message(
                     f"{self.__name__}: the names of `params` are not those of the program.",
-                    f"missing: {sorted(self._names - given.keys()) or 'none'}",
-                    f"unknown: {sorted(given.keys() - self._names) or 'none'}",
-                    hint="give all that `as_jax` gave, also the buffers: `{**params, **trained}`.",
+                    f"missing: {sorted(missing) or 'none'}",
+                    f"unknown: {sorted(unknown) or 'none'}",
+                    hint="give all that `as_jax` gave: `{**params, **changed}`.",
                 )
             )
-        if not self._has_key:
-            key = kwargs.pop("key", None)
+        return given
+
+    def _result(self, given: State, args: Args, kwargs: Kwargs) -> tuple[PyTree, State]:
+        key = None if self._has_key else kwargs.pop("key", None)
         return self._run(given, args, kwargs, key)
 
     def __repr__(self) -> str:
@@ -103,17 +115,17 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
     **Arguments:** `program`: an `nn.Module`, an exported program, a graph module of `make_fx` or
     `symbolic_trace`, or a function of tensors.
 
-    **Returns:** `(params, f)`. `params`: a dict by name of all parameters, then all buffers, as
-    arrays (or what of ours a `tjt.Tensor` holds); numbers of plain tensors are copied. `f`: see
-    `PureFunction`.
+    **Returns:** `(params, f)`. `params`: a dict by name of the parameters that require a gradient,
+    as arrays (or what of ours a `tjt.Tensor` holds); numbers of plain tensors are copied. `f`: see
+    `PureFunction`; `f.state` is such a dict of frozen parameters and of buffers.
 
     **Raises:** `DtypeError` for float64 without x64. `NoRuleError` for TorchScript, and for a lazy
     module that has not been run.
     """
     program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
     if isinstance(program, torch.export.ExportedProgram):
-        params, run, name = exported(program)
-        return params, PureFunction(name, params, run, "key" in _keywords(program))
+        held, runs, name = exported(program)
+        return held[0], PureFunction(name, held, runs, "key" in _keywords(program))
     if isinstance(program, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         raise NoRuleError(
             message(
@@ -122,9 +134,11 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
             )
         )
     if isinstance(program, torch.nn.Module):
-        params = _params(program)
-        name = type(program).__name__
-        return params, PureFunction(name, params, _of_module(program), _takes_key(program.forward))
+        every = _params(program)
+        trained = {n for n, p in program.named_parameters() if p.requires_grad}
+        held = split(every, trained)
+        run, has_key = _of_module(program), _takes_key(program.forward)
+        return held[0], PureFunction(type(program).__name__, held, run, has_key)
     if not callable(program):
         raise ShapeError(
             message(
@@ -134,7 +148,8 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
         )
 
     name = getattr(program, "__name__", type(program).__name__)
-    return {}, PureFunction(name, (), functools.partial(_of_function, program), _takes_key(program))
+    run = functools.partial(_of_function, program)
+    return {}, PureFunction(name, ({}, {}), run, _takes_key(program))
 
 
 def functional_call(
@@ -192,7 +207,8 @@ def _of_module(module: torch.nn.Module) -> Run:
         return functools.partial(_of_graph, module)
 
     def run(params: State, args: Args, kwargs: Kwargs, key: Key) -> tuple[PyTree, State]:
-        with _ONE_AT_A_TIME, _keeping(module) as own:
+        params = _hooked(module, params)
+        with _ONE_AT_A_TIME, _keeping(module) as own, _refusing_hooks(module):
 
             def call(held: dict[str, torch.Tensor], *args: Argument, **kwargs: Argument) -> PyTree:
                 own.extend(held.values())
@@ -213,7 +229,41 @@ def _of_graph(
     module: torch.fx.GraphModule, params: State, args: Args, kwargs: Kwargs, key: Key
 ) -> tuple[PyTree, State]:
     with contextlib.nullcontext() if key is None else random_key(key):
-        return Interpreter(module, params)(*args, **kwargs), {}
+        return Interpreter(module, _hooked(module, params))(*args, **kwargs), {}
+
+
+def _hooked(module: torch.nn.Module, params: State) -> State:
+    """Arrays by name; those whose tensors have hooks of their own have no derivative."""
+    changed = dict(params)
+    for name, p in (*module.named_parameters(), *module.named_buffers()):
+        hooks = {**(p._backward_hooks or {}), **(p._post_accumulate_grad_hooks or {})}
+        if not all(h.__module__.startswith("tanjax.") for h in hooks.values()):
+            kind = "a tensor with a hook for its gradient"
+            changed[name] = without_derivative(name, kind, params[name], ())
+    return changed
+
+
+@contextlib.contextmanager
+def _refusing_hooks(module: torch.nn.Module) -> Iterator[None]:
+    """While it is active, results of modules with backward hooks have no derivative."""
+
+    def refuse(name: str, m: torch.nn.Module, args: Args, out: PyTree) -> PyTree:
+        kind = f"a {type(m).__name__} with a backward hook"
+        cut = lambda t: tensor(without_derivative(name, kind, t.payload, ()))
+        return pytree.tree_map_only(Tensor, cut, out, is_leaf=is_tensor)
+
+    with contextlib.ExitStack() as stack:
+        for path, m in module.named_modules():
+            if m._backward_hooks or m._backward_pre_hooks or (m is module and any(_FOR_ALL)):
+                refusing = functools.partial(refuse, path or type(module).__name__)
+                stack.callback(m.register_forward_hook(refusing).remove)
+        yield
+
+
+_FOR_ALL = (
+    torch.nn.modules.module._global_backward_hooks,
+    torch.nn.modules.module._global_backward_pre_hooks,
+)
 
 
 def _takes_key(function: Function) -> bool:

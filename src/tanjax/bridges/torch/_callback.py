@@ -131,7 +131,9 @@ def _numbers(out: torch.Tensor | Sequence[torch.Tensor]) -> Host:
         return tuple([_numbers(x) for x in out])
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"callback: the function returned {type(out).__name__}, and no tensor.")
-    return out.detach().numpy().astype(jax_dtype(out.dtype), copy=False)
+    return (
+        out.detach().resolve_conj().resolve_neg().numpy().astype(jax_dtype(out.dtype), copy=False)
+    )
 
 
 def _forward(function: Function, *args: ArrayLike) -> Host:
@@ -146,11 +148,14 @@ def _backward(function: Function, moving: Sequence[int], count: int, *args: Arra
     with torch.enable_grad():
         out = function(*tensors)
     outs = out if isinstance(out, (tuple, list)) else (out,)
-    pairs = [(o, _plain(g)) for o, g in zip(outs, args[count:], strict=True) if o.requires_grad]
+    # A cotangent of torch is the conjugate of JAX's.
+    pairs = [
+        (o, _plain(np.conj(g))) for o, g in zip(outs, args[count:], strict=True) if o.requires_grad
+    ]
     inputs = [tensors[i] for i in moving]
     if not pairs:
         return tuple([np.zeros(t.shape, jax_dtype(t.dtype)) for t in inputs])
     ends, bars = zip(*pairs, strict=True)
     found = torch.autograd.grad(ends, inputs, bars, allow_unused=True)
     zeros = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
-    return _numbers(tuple(zeros))
+    return _numbers(tuple([g.conj() for g in zeros]))

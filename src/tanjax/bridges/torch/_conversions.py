@@ -25,7 +25,6 @@ from ._plain import (
     is_followed,
     is_tensor,
     plain,
-    shared,
     unwrapped,
 )
 from ._tensor import Tensor, tensor
@@ -52,12 +51,11 @@ def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
     return made.requires_grad_() if requires_grad else made
 
 
-def to_jax(t: torch.Tensor, copy: bool = True) -> Payload:
+def to_jax(t: torch.Tensor) -> Payload:
     """The array of a tensor.
 
     **Arguments:** `t`: a tensor of ours, which gives the array it holds now (no copy: arrays never
-    change); or a plain one, whose numbers are copied. `copy=False` shares the memory of a plain
-    tensor by dlpack: then torch must not write it as long as JAX reads it.
+    change); or a plain one, whose numbers are copied, since torch may write them.
 
     **Returns:** a `jax.Array`, or an array of our types. Autograd does not follow.
 
@@ -74,14 +72,13 @@ def to_jax(t: torch.Tensor, copy: bool = True) -> Payload:
                 hint="`t.detach()` first, or `tjt.wrap` for a function of arrays.",
             )
         )
-    return (copied if copy else shared)(_tensor_of_torch(t, "to_jax"))
+    return copied(_tensor_of_torch(t, "to_jax"))
 
 
-def from_torch(t: torch.Tensor, copy: bool = True) -> Tensor:
+def from_torch(t: torch.Tensor) -> Tensor:
     """A tensor of ours with the numbers of a plain one, which autograd connects.
 
-    **Arguments:** `t`: a plain tensor; one of ours is returned as it is. `copy=False` shares its
-    memory: see `to_jax`.
+    **Arguments:** `t`: a plain tensor, whose numbers are copied; one of ours is returned as it is.
 
     **Returns:** a tensor; if `t` requires a gradient, gradients flow through it into `t`, as plain
     tensors. For a new leaf: `from_torch(t.detach()).requires_grad_()`.
@@ -91,19 +88,18 @@ def from_torch(t: torch.Tensor, copy: bool = True) -> Tensor:
     if isinstance(t, Tensor):
         return t
     if is_followed(_tensor_of_torch(t, "from_torch")):
-        out: Tensor = _FromTorch.apply(t, copy)
+        out: Tensor = _FromTorch.apply(t)
         return out
-    return tensor(to_jax(t, copy))
+    return tensor(to_jax(t))
 
 
-def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
+def to_torch(t: torch.Tensor) -> torch.Tensor:
     """A plain tensor with the numbers of ours, which autograd connects.
 
-    **Arguments:** `t`: a tensor of ours; a plain one is returned as it is. `copy=False` shares the
-    memory by dlpack: then it must not be written, since arrays of JAX never change.
+    **Arguments:** `t`: a tensor of ours; a plain one is returned as it is.
 
-    **Returns:** a plain tensor, dense where the array is structured (as loudly as `tj.densify`
-    says); gradients flow through it into `t`.
+    **Returns:** a plain tensor with a memory of its own, dense where the array is structured (as
+    loudly as `tj.densify` says); gradients flow through it into `t`.
 
     **Raises:** `UnitError` for a quantity, whose unit would be lost; `TensorError` under a trace
     of JAX.
@@ -111,45 +107,45 @@ def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     if not isinstance(unwrapped(_tensor_of_torch(t, "to_torch")), Tensor):
         return t
     if is_followed(t):
-        out: torch.Tensor = _ToTorch.apply(t, copy)
+        out: torch.Tensor = _ToTorch.apply(t)
         return out
-    return plain(unwrapped(t)._dense(), copy)
+    return plain(unwrapped(t)._dense())
 
 
 class _FromTorch(torch.autograd.Function):
     @staticmethod
-    def forward(t: torch.Tensor, copy: bool) -> Tensor:
-        return tensor(to_jax(t, copy))
+    def forward(t: torch.Tensor) -> Tensor:
+        return tensor(to_jax(t))
 
     @staticmethod
     def setup_context(ctx: object, inputs: object, output: object) -> None:
         """Nothing is kept; `torch.func` wants it apart from `forward`."""
 
     @staticmethod
-    def jvp(ctx: object, g: torch.Tensor, _: None) -> Tensor:
+    def jvp(ctx: object, g: torch.Tensor) -> Tensor:
         return from_torch(g)
 
     @staticmethod
-    def backward(ctx: object, g: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return to_torch(g), None
+    def backward(ctx: object, g: torch.Tensor) -> torch.Tensor:
+        return to_torch(g)
 
 
 class _ToTorch(torch.autograd.Function):
     @staticmethod
-    def forward(t: Tensor, copy: bool) -> torch.Tensor:
-        return plain(t._dense(), copy)
+    def forward(t: Tensor) -> torch.Tensor:
+        return plain(t._dense())
 
     @staticmethod
     def setup_context(ctx: object, inputs: object, output: object) -> None:
         """Nothing is kept."""
 
     @staticmethod
-    def jvp(ctx: object, g: torch.Tensor, _: None) -> torch.Tensor:
+    def jvp(ctx: object, g: torch.Tensor) -> torch.Tensor:
         return to_torch(g)
 
     @staticmethod
-    def backward(ctx: object, g: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return from_torch(g), None
+    def backward(ctx: object, g: torch.Tensor) -> torch.Tensor:
+        return from_torch(g)
 
 
 def convert(what: T) -> T:

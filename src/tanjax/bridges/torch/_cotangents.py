@@ -5,7 +5,8 @@ Torch carries one tensor for each output and wants one for each input. What its 
 * for a dense tensor, an array;
 * for a structured one, a `Structural`, which is what JAX has; or its matrix (a natural cotangent),
   dense or structured, if it comes from one of torch's own formulas or from a user;
-* for a quantity in `u`, any of these in `[loss]/u`.
+* for a quantity in `u`, any of these in `[loss]/u`;
+* of complex numbers, the conjugate of what JAX has.
 
 `structural_bars` makes of them what a pullback of JAX takes, `torch_bars` makes of what it gives
 what torch takes. Tangents of forward mode go the same ways, in `u` times a rate; they leave as
@@ -15,7 +16,7 @@ matrices, because a tangent always has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, TypeVar, final
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,8 @@ from tanjax.units import Unit, one
 
 from ._structural import Structural
 from ._typing import Payload, Payloads
+
+T = TypeVar("T")
 
 
 class Shaped(NamedTuple):
@@ -120,7 +123,7 @@ def structural_bars(
     done = []
     for (o, g), own in zip(pairs, owns, strict=True):
         given = None if g is None or own is None else _rescaled(number_of(g), own, rate)
-        done.append(_bar(number_of(o), given))
+        done.append(_bar(number_of(o), conjugated(given)))
     return tuple(done), rate
 
 
@@ -166,8 +169,14 @@ def torch_bars(cotangents: Sequence[PyTree], rate: Unit) -> Payloads:
     for c in cotangents:
         unit = rate / label_of(c)
         value = number_of(c)
-        done.append(in_label(Structural.of(value) if is_structured(value) else value, unit))
+        value = conjugated(Structural.of(value) if is_structured(value) else value)
+        done.append(in_label(value, unit))
     return tuple(done)
+
+
+def conjugated(cotangent: T) -> T:
+    """A cotangent of torch as one of JAX, and back."""
+    return jax.tree.map(jnp.conj, cotangent)
 
 
 def structural_tangents(

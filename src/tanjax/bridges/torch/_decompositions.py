@@ -22,6 +22,7 @@ from ._registry import Entry
 from ._tensor import SERVING, Tensor, tensor, unwrapped
 from ._typing import Args, Argument, Function, Kwargs, Outcome, Types
 
+aten = torch.ops.aten
 _EXPLICIT = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
     torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional,
@@ -71,6 +72,8 @@ class factories(TorchDispatchMode):
 
     **Arguments:** `integers`: integers too. They stay plain if not, since torch's own code reads
     some of them from memory, and plain ones join ours as indices.
+
+    A plain tensor from elsewhere stays what it is, and so does every view of it.
     """
 
     def __init__(self, integers: bool = False) -> None:
@@ -83,7 +86,8 @@ class factories(TorchDispatchMode):
         if _drawn(func, args):
             return SERVING[0](func, (), args, kwargs or {})
         out = func(*args, **(kwargs or {}))
-        if any(issubclass(t, Tensor) for t in types):  # what an entry leaves plain is to be plain
+        ours = any(issubclass(t, Tensor) for t in types)  # what an entry leaves plain stays plain
+        if ours or not makes_memory(func, args):
             return out
         change = functools.partial(self._as_ours, "empty" in func.name())
         return torch.utils._pytree.tree_map_only(torch.Tensor, change, out, is_leaf=is_tensor)
@@ -93,6 +97,18 @@ class factories(TorchDispatchMode):
         if isinstance(t, Tensor) or t.device.type == "meta" or not (number or self._integers):
             return t
         return tensor(copied(t.zero_() if empty else t))
+
+
+def makes_memory(op: OpOverload, args: Args) -> bool:
+    """Whether the results of an operation on plain tensors lie in a memory of their own.
+
+    Torch's C++ takes views (`detach`) of a plain tensor, and a copy of a conjugate one, before it
+    reads the numbers from memory, as for `t.numpy()`: these must stay plain.
+    """
+    if op in (aten.lift_fresh.default, aten.lift.default):  # the numbers of `torch.tensor`
+        return True
+    resolved = op is aten.clone.default and (args[0].is_conj() or args[0].is_neg())
+    return not (op.is_view or op._schema.is_mutable or resolved)
 
 
 def _drawn(func: OpOverload, args: Args) -> bool:

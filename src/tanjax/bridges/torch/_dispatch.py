@@ -67,7 +67,35 @@ def plan_of(op: OpOverload) -> Plan:
     if op.overloadpacket is torch.ops.aten._unsafe_view:  # a view that its schema does not name:
         view, made = viewing(op), _functional(op)  # `kron(out=)` writes through it
         return lambda structured, *given: (made if structured else view)(structured, *given)
+    if op is torch.ops.aten.bmm.default:
+        return _products(op)
     return viewing(op) if op.is_view else _functional(op)
+
+
+def _products(op: OpOverload) -> Plan:
+    """Products of batches.
+
+    Where one operand is a matrix, torch's `linear` and `matmul` repeat it to have a batch, and XLA
+    would have a product for each copy, and a copy of its derivative.
+    """
+    usual, linear = _functional(op), call_of(torch.ops.aten.linear.default)
+
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
+        a, b = args
+        fits = len(a.shape) == len(b.shape) == 3 and (*a.shape[::2],) == (*b.shape[:2],)
+        if structured or not fits or not a.is_floating_point():
+            return usual(structured, args, kwargs)
+        if _is_repeated(b):
+            return wrapped(linear(*payloads([a, b[0].t()])))
+        if _is_repeated(a):
+            return wrapped(linear(*payloads([b.mT, a[0]]))).mT.clone()
+        return usual(structured, args, kwargs)
+
+    return run
+
+
+def _is_repeated(t: torch.Tensor) -> bool:
+    return isinstance(t, Tensor) and t.stride(0) == 0 and t.shape[0] > 1
 
 
 def _functional(op: OpOverload) -> Plan:

@@ -11,7 +11,8 @@ under `torch.no_grad()` is not marked there. Take gradients of the program as it
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -36,11 +37,21 @@ from ._keys import random_key
 from ._tensor import Tensor
 from ._typing import Args, Argument, Kwargs, Payload, State
 
+# What is trained, and frozen parameters and buffers.
+Held: TypeAlias = tuple[State, State]
 
-def exported(program: torch.export.ExportedProgram) -> tuple[State, _Exported, str]:
-    """The state of an exported program, how it runs on payloads, and its name."""
+
+def split(every: State, trained: Collection[str]) -> Held:
+    """What a program holds, by whether its name is that of a parameter that is trained."""
+    rest = {n: x for n, x in every.items() if n not in trained}
+    return {n: x for n, x in every.items() if n in trained}, rest
+
+
+def exported(program: torch.export.ExportedProgram) -> tuple[Held, _Exported, str]:
+    """What an exported program holds, how it runs on payloads, and its name."""
     made = _Exported(program)
-    return made.params, made, getattr(program.graph_module, "_name", None) or "exported"
+    name = getattr(program.graph_module, "_name", None) or "exported"
+    return split(made.params, made.trained), made, name
 
 
 class _Exported:
@@ -49,6 +60,7 @@ class _Exported:
         self.inputs = program.graph_signature.input_specs
         self.outputs = program.graph_signature.output_specs
         self.params: State = {}
+        self.trained: set[str] = set()
         self.constants: State = {}
         self._named: dict[str, str] = {}  # tied weights are one array, by the first of their names
         memories: dict[Hashable, str] = {}
@@ -58,6 +70,8 @@ class _Exported:
                 name = self._named[spec.target] = memories.setdefault(_memory(held), spec.target)
                 if name == spec.target:
                     self.params[name] = as_array(held)
+                    if spec.kind is InputKind.PARAMETER and held.requires_grad:
+                        self.trained.add(name)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
                 self.constants[spec.target] = as_array(program.constants[spec.target])
             elif spec.kind is not InputKind.USER_INPUT:

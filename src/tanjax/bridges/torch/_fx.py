@@ -287,7 +287,7 @@ def written(what: str, names: Iterable[str]) -> MutationError:
     return MutationError(
         message(
             f"{what} writes into {', '.join(map(repr, names))}.",
-            hint="`out, params = f.with_state(params, ...)` gives it back; or `module.eval()`.",
+            hint="`out, after = f.with_state(params, ...)` gives it back; or `module.eval()`.",
         )
     )
 

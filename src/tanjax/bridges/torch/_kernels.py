@@ -53,6 +53,8 @@ class Kernel:
         return "number" if traced and argument.name not in self.entry.static else "static"
 
     def __call__(self, *args: Argument, **kwargs: Argument) -> Outcome:
+        if self.entry.check is not None:
+            self.entry.check(*args, **kwargs)
         if self.entry.eager:
             return self._eagerly(args, kwargs)
         dynamic: list[Payload] = []

@@ -29,6 +29,7 @@ from tanjax.arrays import (
     stored_of,
 )
 
+from ._cotangents import conjugated
 from ._dtypes import exact_dtype
 from ._natural import Call, apply
 from ._structural import Leaf, Structural
@@ -71,7 +72,8 @@ def _projected(place: Place, gradient: torch.Tensor) -> Tensor | None:
 def _project(x: Payload, gradient: Payload) -> Payloads:
     unit = gradient.label if is_quantity(gradient) else None
     value = stored_of(x)
-    step = Structural.of(pullback_of_destructure(value)(stored_of(gradient)))
+    step = pullback_of_destructure(value)(conjugated(stored_of(gradient)))
+    step = conjugated(Structural.of(step))
     return (step if unit is None else Structural(step.leaves, step.model, unit),)
 
 

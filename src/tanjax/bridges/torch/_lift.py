@@ -56,7 +56,8 @@ def lifted(t: torch.Tensor) -> jax.Array:
                 hint="`tjt.from_torch(t)` first: gradients flow through it.",
             )
         )
-    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+    narrow = not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    if narrow and not t.ndim and t.dtype in _NUMBERS and not t.requires_grad:
         return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
     made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()

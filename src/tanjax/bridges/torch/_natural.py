@@ -40,6 +40,7 @@ from ._cotangents import (
 )
 from ._kernels import settled
 from ._lift import lifted, payload_of
+from ._plain import plain
 from ._structural import Structural
 from ._tensor import StructuredTensor, Tensor, tensor
 from ._typing import Payload, Payloads
@@ -57,6 +58,7 @@ T = TypeVar("T")
 Build: TypeAlias = Callable[[Iterator[torch.Tensor]], PyTree]
 Settled: TypeAlias = Callable[..., "tuple[Payloads, Built | None]"]
 Given: TypeAlias = "torch.Tensor | _Held"
+Plain: TypeAlias = bool | tuple[bool, ...] | None
 
 
 class Call:
@@ -158,10 +160,14 @@ def _settled(function: Function, builds: bool) -> Settled:
 
 
 class _Run:
-    """One call on its way through torch: the function, and the pullback if there is one."""
+    """One call on its way through torch: the function, and the pullback if there is one.
 
-    def __init__(self, call: Call, inner: bool = False) -> None:
-        self.call, self.inner = call, inner
+    `plain`: whether plain tensors are given back, for all results or for each of them. If it is
+    `None`, plain operands that require a gradient are refused, and all results are ours.
+    """
+
+    def __init__(self, call: Call, inner: bool = False, plain: Plain = None) -> None:
+        self.call, self.inner, self.plain = call, inner, plain
         self.moving: tuple[int, ...] = ()
         self.keeps = False
         self.kept: tuple[list[Tensor], PyTreeDef] | None = None
@@ -171,11 +177,27 @@ class _Run:
         payloads = [payload_of(_shown(t)) for t in tensors]
         if not self.keeps:
             outs, self.built = self.call.run(*payloads)
-            return tuple([tensor(x, self.inner) for x in outs])
+            return self.tensors(outs)
         outs, pullback, self.built = self.call.with_pullback(self.moving)(*payloads)
         leaves, tree = jax.tree.flatten((pullback, tuple(map(outline, outs))))
         self.kept = [tensor(x) for x in leaves], tree
-        return tuple([tensor(x) for x in outs])
+        return self.tensors(outs)
+
+    def as_inputs(self, tensors: Sequence[torch.Tensor], which: Sequence[int]) -> Plain:
+        """What `plain` is for gradients: a gradient is plain where its input is."""
+        if self.plain is None:
+            return None
+        return tuple([not isinstance(bottom(tensors[i]), Tensor) for i in which])
+
+    def tensors(self, outs: Payloads) -> tuple[torch.Tensor, ...]:
+        """Results as tensors: plain ones where they are asked for, of arrays that torch has too."""
+        kinds = self.plain if isinstance(self.plain, tuple) else [self.plain] * len(outs)
+        return tuple([_as_asked(x, k, self.inner) for x, k in zip(outs, kinds, strict=True)])
+
+
+def _as_asked(x: Payload, plainly: bool | None, inner: bool) -> torch.Tensor:
+    numbers = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+    return plain(x) if plainly and numbers else tensor(x, inner)
 
 
 class _Held:
@@ -236,12 +258,15 @@ class Node(torch.autograd.Function):
                 pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients])
             )
             moving = ctx.run.moving
-            found: Sequence[Tensor] = [tensor(x) for x in bars]
+            found: Sequence[torch.Tensor] = _Run(
+                ctx.run.call, plain=ctx.run.as_inputs(tensors, moving)
+            ).tensors(bars)
         else:
             moving = tuple(needed)
             given = tuple([k for k, g in enumerate(gradients) if g is not None])
             back = ctx.run.call.backward(moving, given, ctx.count)
-            found = apply(back, [*tensors, *[gradients[k] for k in given]], ctx.run.inner)
+            run = _Run(back, ctx.run.inner, ctx.run.as_inputs(tensors, moving))
+            found = _applied(run, [*tensors, *[gradients[k] for k in given]])
         for i, bar in zip(moving, found, strict=True):
             result[1 + i] = bar if needs[i] else None
             _remember_point(bar, tensors[i])
@@ -252,13 +277,14 @@ class Node(torch.autograd.Function):
         tensors, _ = _inputs(ctx)
         moving = tuple([i for i, t in enumerate(tangents) if t is not None])
         push = ctx.run.call.pushed(moving, ctx.count)
-        return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]], ctx.run.inner))
+        pushed = _Run(push, ctx.run.inner, ctx.run.plain)
+        return tuple(_applied(pushed, [*tensors, *[tangents[i] for i in moving]]))
 
     @staticmethod
     def vmap(
         info: object, in_dims: Sequence[int | None], run: _Run, *tensors: Given
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        batched = _Run(run.call.batched(tuple(in_dims[1:])), inner=True)
+        batched = _Run(run.call.batched(tuple(in_dims[1:])), True, run.plain)
         outs = _applied(batched, [_shown(t) for t in tensors])
         run.built = batched.built
         return tuple(outs), tuple([0] * len(outs))
@@ -273,13 +299,14 @@ def _inputs(ctx: Context) -> tuple[list[torch.Tensor], Sequence[Tensor]]:
 
 
 def _remember_point(bar: torch.Tensor, primal: torch.Tensor) -> None:
-    bar, primal = _bottom(bar), _bottom(primal)
+    bar, primal = bottom(bar), bottom(primal)
     step = bar._place.read() if isinstance(bar, Tensor) else None
     if type(step) is Structural and isinstance(primal, Tensor):
         step.at = number_of(primal._place.read())
 
 
-def _bottom(t: torch.Tensor) -> torch.Tensor:
+def bottom(t: torch.Tensor) -> torch.Tensor:
+    """The tensor inside of all that `torch.func` wraps around it."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     return t
@@ -293,17 +320,14 @@ def _transforming() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def apply(call: Call, tensors: Sequence[torch.Tensor], inner: bool = False) -> Sequence[Tensor]:
-    """The outputs of a call, as tensors; a node of torch's graph where one is wanted.
-
-    **Arguments:** `inner`: they go to `torch.func`, which must not look into them.
-    """
-    return _applied(_Run(call, inner), tensors)
+def apply(call: Call, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
+    """The outputs of a call, as tensors; a node of torch's graph where one is wanted."""
+    return _applied(_Run(call), tensors)
 
 
-def built(call: Call, tensors: Sequence[torch.Tensor]) -> PyTree:
-    """The result of a call that says how it is built from its outputs."""
-    run = _Run(call)
+def built(call: Call, tensors: Sequence[torch.Tensor], plainly: Plain = None) -> PyTree:
+    """The result of a call that says how it is built from its outputs; `plainly`: see `_Run`."""
+    run = _Run(call, plain=plainly)
     outs = _applied(run, tensors)
     assert run.built is not None
     return run.built.build(iter(outs))
@@ -319,7 +343,7 @@ def _applied(run: _Run, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
     run.moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
     run.keeps = bool(run.moving)
     for i in run.moving:
-        if not isinstance(tensors[i], Tensor):
+        if run.plain is None and not isinstance(tensors[i], Tensor):
             lifted(tensors[i])  # a plain tensor that requires a gradient is refused
     if not run.keeps and torch.autograd.forward_ad._current_level < 0:
         return run.forward(tensors)

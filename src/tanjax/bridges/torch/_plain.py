@@ -125,27 +125,10 @@ def _has_tangent(t: torch.Tensor) -> bool:
         return forward_ad.unpack_dual(t).tangent is not None
 
 
-def shared(t: torch.Tensor) -> jax.Array:
-    """An array of JAX in the memory of a plain tensor.
-
-    **Raises:** `DtypeError` where only a copy could have the numbers.
-    """
-    check_plain(t)
-    if jax_dtype(t.dtype) != exact_dtype(t.dtype) or t.is_conj() or t.is_neg():
-        raise DtypeError(
-            message(
-                f"JAX cannot read the memory of this {t.dtype} as it is.",
-                f"got: {t.dtype}, conjugate view {t.is_conj()}, negative view {t.is_neg()}",
-                hint="leave out `copy=False`.",
-            )
-        )
-    return jax.dlpack.from_dlpack(t.detach())
-
-
 def plain(x: jax.Array, copy: bool = True) -> torch.Tensor:
     """A plain tensor with the numbers of an array.
 
-    **Arguments:** `copy`: whether it has a memory of its own; if not, it must not be written.
+    **Arguments:** `copy`: whether it has a memory of its own; if not, nobody may write it.
 
     **Raises:** `TensorError` under a trace of JAX, where arrays have no numbers.
     """

@@ -37,6 +37,7 @@ class Entry(NamedTuple):
     static: frozenset[str] = frozenset()  # names of numbers to be known while tracing
     eager: bool = False  # the shapes of its results depend on values: never compiled
     layout: bool = False  # told, as `contiguous`, how torch has its first tensor in memory
+    check: Function | None = None  # called before, to refuse values that are known
 
 
 DENSE: dict[Op, Entry] = {}
@@ -44,7 +45,11 @@ STRUCTURED: dict[Op, dict[tuple[type, ...], Entry]] = {}
 
 
 def implements(
-    *what: Op | type, static: tuple[str, ...] = (), eager: bool = False, layout: bool = False
+    *what: Op | type,
+    static: tuple[str, ...] = (),
+    eager: bool = False,
+    layout: bool = False,
+    check: Function | None = None,
 ) -> Callable[[Function], Function]:
     """Say what an operation of torch is on payloads.
 
@@ -53,7 +58,9 @@ def implements(
     array; no types mean that all are dense. `static`: names of `Scalar` or `float` arguments that
     the function must know as Python numbers. `eager`: the function needs values, not only shapes.
     `layout`: it takes `contiguous`, whether torch has its first tensor in order in memory: what
-    torch saves for the derivative of a few operations depends on it.
+    torch saves for the derivative of a few operations depends on it. `check`: a function of the
+    same arguments, called before the entry, compiled or not; it raises for values that torch
+    refuses, where they are known.
 
     **Returns:** a decorator. The function takes payloads and the arguments of the schema.
 
@@ -72,7 +79,7 @@ def implements(
         )
 
     def register(function: Function) -> Function:
-        entry = Entry(function, frozenset(static), eager, layout)
+        entry = Entry(function, frozenset(static), eager, layout, check)
         for op in ops:
             _check(op, types)
             (STRUCTURED.setdefault(op, {}) if types else DENSE)[types if types else op] = entry

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from jaxtyping import PyTree
@@ -121,9 +122,16 @@ class Tensor(torch.Tensor):
     ) -> Tensor:
         return tensor(array_of(array))
 
-    def __dlpack__(self, **kwargs: object) -> object:
+    def __dlpack__(self, *, copy: bool | None = None, **kwargs: object) -> object:
+        """The numbers in a memory of their own: whoever has one may write it.
+
+        **Raises:** `BufferError` for `copy=False`, `RuntimeError` for a tensor that requires a
+        gradient.
+        """
         self._refuse_grad("__dlpack__()")
-        return self._dense().__dlpack__(**kwargs)
+        if copy is False:
+            raise BufferError("a tensor of tanjax gives copies: its array must not be written.")
+        return jnp.copy(self._dense()).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._dense().__dlpack_device__()

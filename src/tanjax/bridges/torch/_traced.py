@@ -21,7 +21,7 @@ from tanjax._errors import NoRuleError, message
 from tanjax._typing import Shape
 
 from ._dtypes import exact_dtype, jax_dtype
-from ._plain import copied, is_tensor, plain, shared
+from ._plain import copied, is_tensor, plain
 from ._tensor import SERVING, TRACING, Tensor, placed, serve_by, tensor
 from ._typing import Args, Argument, Kwargs, Outcome, Types
 from ._views import Geometry, strided
@@ -109,7 +109,7 @@ def made_of(numbers: torch.Tensor, size: Shape, stride: Shape) -> Tensor:
         return tensor(copied(numbers))
     whole = numbers.as_strided((numbers.untyped_storage().nbytes() // numbers.itemsize,), (1,), 0)
     rows = numbers if numbers.is_contiguous() else whole
-    made = tensor(shared(rows))
+    made = tensor(jax.dlpack.from_dlpack(rows.detach()))
     made._plain = made.payload, rows
     _OWNERS[numbers.untyped_storage().data_ptr()] = made
     if rows is numbers:

@@ -5,8 +5,8 @@ part in it. What it would have known must then be told to JAX:
 
 * `x.detach()`, `x.data` and all that is computed under `torch.no_grad()` have no gradient;
 * what is written under `torch.no_grad()` keeps the gradient of what it was written over;
-* a `torch.autograd.Function` has a backward of its own, which JAX does not see: its value is right,
-  and to differentiate it raises.
+* a `torch.autograd.Function` has a backward of its own, which JAX does not see, and so has a tensor
+  or a module with a backward hook: its value is right, and to differentiate it raises.
 
 Sharp edges. Numbers that a module makes from nothing (`torch.zeros`, also `torch.rand`) are ours,
 plain tensors that it holds outside of its parameters and buffers are constants, and to write such a
@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias, TypeVar
 
 import jax
@@ -37,6 +37,7 @@ from tanjax.arrays import is_structured
 
 from ._branches import branched
 from ._calls import call_of
+from ._decompositions import makes_memory
 from ._keys import random_key
 from ._lift import quietly
 from ._plain import copied, is_tensor
@@ -117,9 +118,11 @@ def _written(old: Payload, new: Payload) -> Payload:
     return jax.tree.map(_over, old, new)
 
 
-def _refused(name: str, out: Payload, inputs: list[Payload]) -> Payload:
+def without_derivative(name: str, kind: str, out: Payload, inputs: Sequence[Payload]) -> Payload:
+    """The same numbers, which raise `NoRuleError` where JAX differentiates them or `inputs`."""
+
     @jax.custom_jvp
-    def run(out: Payload, inputs: list[Payload]) -> Payload:
+    def run(out: Payload, inputs: Sequence[Payload]) -> Payload:
         return out
 
     @run.defjvp
@@ -127,7 +130,7 @@ def _refused(name: str, out: Payload, inputs: list[Payload]) -> Payload:
         raise NoRuleError(
             message(
                 f"{name} has a backward of its own, which JAX does not see.",
-                f"it is a torch.autograd.Function of {len(inputs)} tensors.",
+                f"it is {kind}.",
                 hint="write it as a function of JAX with `jax.custom_vjp`, and use `tjt.wrap`.",
             )
         )
@@ -216,6 +219,8 @@ def _made(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     plain = any(
         isinstance(a, torch.Tensor) for a in pytree.tree_leaves((args, kwargs), is_leaf=is_tensor)
     )
+    if not makes_memory(op, args):
+        return op(*args, **kwargs)
     call = None if plain or "meta" in str(kwargs.get("device")) else _call(op)
     if call is None:
         return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor)
@@ -267,6 +272,7 @@ def _settling() -> Change:
                 for a in pytree.tree_leaves(args, is_leaf=is_tensor)
                 if isinstance(a, Tensor)
             ]
-            return lambda out: _refused(cls.__qualname__, out, inputs)
+            kind = f"a torch.autograd.Function of {len(inputs)} tensors"
+            return lambda out: without_derivative(cls.__qualname__, kind, out, inputs)
         frame = frame.f_back
     return without_gradient

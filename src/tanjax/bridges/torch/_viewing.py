@@ -37,10 +37,10 @@ from ._views import (
     Place,
     Root,
     View,
-    gather,
     geometry,
     is_distinct,
     put_by_places,
+    reading,
     row_by_row,
     strided,
 )
@@ -56,6 +56,18 @@ Ways: TypeAlias = tuple[Get, Put]
 
 def viewing(op: OpOverload) -> Plan:
     """The plan of a view operation."""
+    made = _viewing(op)
+
+    def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor | list[Tensor]:
+        if torch.is_inference_mode_enabled() and not args[0].is_inference():
+            with torch.inference_mode(False):  # torch gives a view its base's version counter
+                return made(structured, args, kwargs)
+        return made(structured, args, kwargs)
+
+    return run
+
+
+def _viewing(op: OpOverload) -> Plan:
     packet = op.overloadpacket
     if packet in _SAME:
         return _same
@@ -159,8 +171,7 @@ def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: Kwargs) -> Way
 
 
 def _by_places(inner: Geometry) -> Ways:
-    where = np.array([inner.offset, *inner.stride], np.int32)
-    return partial(gather, where=where, size=inner.size), partial(put_by_places, inner)
+    return reading(inner), partial(put_by_places, inner)
 
 
 def _window(

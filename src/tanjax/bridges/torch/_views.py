@@ -170,9 +170,34 @@ def row_by_row(size: tuple[int, ...]) -> tuple[int, ...]:
 def strided(storage: Place, like: Geometry, value: jax.Array | None = None) -> View:
     """The part of a storage with these sizes, strides and offset."""
     where = np.array([like.offset, *like.stride], np.int32)
-    get = functools.partial(gather, where=where, size=like.size)
+    get = reading(like)
     put = functools.partial(_put_strided, like, where)
     return View(storage, get, put, storage, value)
+
+
+def reading(like: Geometry) -> Change:
+    """How the entries of a view are read from the array of its storage."""
+    where = np.array([like.offset, *like.stride], np.int32)
+    gathered = functools.partial(gather, where=where, size=like.size)
+    # Axes of more than one entry, the outermost in memory first.
+    axes = [axis for axis, s in enumerate(like.stride) if s and like.size[axis] > 1]
+    order = sorted(axes, key=lambda axis: -like.stride[axis])
+    block = tuple([like.size[axis] for axis in order])
+    if 0 in like.size or tuple([like.stride[axis] for axis in order]) != row_by_row(block):
+        return gathered
+    count = int(np.prod(block))
+
+    def read(base: jax.Array) -> jax.Array:
+        """A block of memory whose axes change places or are repeated, as XLA knows it in a product.
+
+        Eager calls gather: that is compiled once for a size.
+        """
+        if not isinstance(base, jax.core.Tracer):
+            return gathered(base)
+        part = base.ravel()[like.offset : like.offset + count].reshape(block)
+        return lax.broadcast_in_dim(part.transpose(list(map(order.index, axes))), like.size, axes)
+
+    return read
 
 
 def _put_strided(

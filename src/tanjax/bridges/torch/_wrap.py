@@ -13,9 +13,11 @@ from jaxtyping import PyTree
 from tanjax._errors import message
 from tanjax.arrays import densify_mode, is_structured
 
-from ._natural import Built, Call, as_tensor, built
+from ._lift import quietly
+from ._natural import Built, Call, as_tensor, bottom, built
 from ._plain import TensorError
 from ._static import Arguments, cut
+from ._tensor import Tensor
 from ._typing import Argument, Function, Payload, Payloads
 
 _MOST = 256  # compiled forms of one wrapped function: for its arguments that are no arrays
@@ -28,16 +30,19 @@ def wrap(function: Function) -> Function:
     quantities in pytrees. It may use our operations and `jax.custom_vjp`.
 
     **Returns:** a function of the same arguments with tensors in the places of arrays, which
-    returns the same tree of tensors. Floats and arrays of JAX or NumPy are operands too; integers,
-    texts, `None` and functions are what they are, and another one compiles anew. Compiled once for
-    each structure, shapes and units.
+    returns the same tree of tensors: plain ones if all tensors among its arguments are plain, else
+    ours. Structured arrays and quantities are ours at all times. Floats and arrays of JAX or NumPy
+    are operands too; integers, texts, `None` and functions are what they are, and another one
+    compiles anew. Compiled once for each structure, shapes and units. Numbers of plain tensors are
+    copied, both ways.
 
     **Derivative:** JAX's, of any order: `backward`, `create_graph`, `torch.func` (`grad`, `vmap`,
     `jvp` and their products), `torch.autograd.forward_ad`. Gradients of structured tensors are
-    structural, those of quantities in `[loss]/[x]`. Integers have none.
+    structural, those of quantities in `[loss]/[x]`, those of plain tensors plain. Integers have
+    none.
 
-    **Raises:** `TensorError` for an argument that cannot be hashed, and for a plain torch tensor
-    that requires a gradient.
+    **Raises:** `TensorError` for an argument that cannot be hashed, `DtypeError` for a plain tensor
+    with numbers that JAX, as it is set up, does not hold.
 
     >>> from tanjax.bridges.torch import from_jax
     >>> wrap(lambda x: x**3)(from_jax(2.0))
@@ -67,7 +72,10 @@ def wrap(function: Function) -> Function:
                     hint="pass arrays as tensors, and other data as tuples.",
                 )
             ) from None
-        return built(call, [as_tensor(x) for x in operands])
+        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+        plainly = bool(tensors) and not any(isinstance(bottom(t), Tensor) for t in tensors)
+        with quietly():
+            return built(call, [as_tensor(x) for x in operands], plainly)
 
     return wrapped
 

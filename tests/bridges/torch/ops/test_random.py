@@ -141,3 +141,35 @@ def test_numbers_drawn_in_a_decomposition_are_no_constant():
         assert numbers(noisy(base())) != numbers(noisy(base()))
         with pytest.raises(tj.NoRuleError, match="random_key"):
             torch.ops.tanjax_test.unsaid.default(base())
+
+
+NAN = float("nan")
+INVALID = {
+    "weights that are no number": lambda c: torch.multinomial(c([NAN, 1.0]), 1),
+    "infinite weights": lambda c: torch.multinomial(c([float("inf"), 1.0]), 1),
+    "negative weights": lambda c: torch.multinomial(c([-1.0, 1.0]), 1),
+    "no weight": lambda c: torch.multinomial(c([[0.0, 1.0], [0.0, 0.0]]), 1),
+    "probabilities": lambda c: torch.bernoulli(c([0.5, 1.5])),
+    "a probability": lambda c: c([1.0]).bernoulli_(-0.1),
+    "probabilities in place": lambda c: c([1.0]).bernoulli_(c([2.0])),
+    "deviations": lambda c: torch.normal(c([0.0, 0.0]), c([1.0, -1.0])),
+    "rates": lambda c: torch.poisson(c([1.0, -1.0])),
+    "a rate": lambda c: c([1.0]).exponential_(0.0),
+    "a spread": lambda c: c([1.0]).cauchy_(0.0, -1.0),
+    "chances": lambda c: c([1.0]).geometric_(1.5),
+    "a deviation": lambda c: c([1.0]).log_normal_(0.0, -1.0),
+    "an interval": lambda c: c([1.0]).uniform_(2.0, 1.0),
+    "a loss": lambda c: torch.nn.functional.binary_cross_entropy(c([0.5, 1.5]), c([1.0, 1.0])),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_parameters_that_torch_refuses_are_refused(name):
+    for make in (torch.tensor, lambda x: tjt.from_torch(torch.tensor(x))):
+        with pytest.raises(RuntimeError):
+            INVALID[name](make)
+
+
+def test_parameters_are_not_asked_for_under_a_trace():
+    draw = jax.jit(lambda p, key: tjt.as_jax(torch.bernoulli)[1]({}, p, key=key))
+    assert draw(jnp.array([0.0, 1.0]), jax.random.key(0)).tolist() == [0.0, 1.0]

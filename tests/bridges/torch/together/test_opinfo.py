@@ -43,9 +43,7 @@ MISSING = {"aten._embedding_bag.default"}
 WITHOUT_OUT = {"linalg.cholesky", "linalg.det", "linalg.eigvalsh", "linalg.inv", "linalg.lu_factor"}
 WITHOUT_OUT |= {"linalg.slogdet", "linalg.svdvals", "linalg.matrix_rank", "lu", "msort"}
 WITHOUT_OUT |= {"nn.functional.logsigmoid"}
-# Parameters of random numbers that torch refuses and ours do not; and sizes without a tensor.
-LENIENT = {"cauchy", "exponential", "geometric", "log_normal", "multinomial", "uniform"}
-LENIENT |= {"empty_permuted"}
+LENIENT = {"empty_permuted"}  # sizes without a tensor
 # Faults: `searchsorted` of nothing raises ZeroDivisionError, `nonzero_static` forgets `fill_value`.
 FAULTS = {("searchsorted", 1), ("nonzero_static", 2)}
 

@@ -31,6 +31,12 @@ def _scores(
     return scores + attn_mask.astype(scores.dtype)
 
 
+def _for_each_head(query: Array, x: Array) -> Array:
+    """Keys or values, of which a group of heads of the query shares one."""
+    heads, count = query.shape[1], x.shape[1]
+    return x if heads == count else jnp.repeat(x, heads // max(count, 1), 1)
+
+
 def _attended(
     query: Array,
     key: Array,
@@ -40,12 +46,14 @@ def _attended(
     scale: Number | None,
 ) -> tuple[Array, Array]:
     """The result and the logarithm of the sum of exponentials of each row of scores."""
+    key, value = (_for_each_head(query, x) for x in (key, value))
     scores = _scores(query, key, is_causal, attn_mask, scale)
+    # A row of which all is masked attends to nothing, and has no derivative.
+    empty = jnp.all(jnp.isneginf(scores), -1, keepdims=True)
+    scores = jnp.where(empty, 0, scores)
     total = jax.nn.logsumexp(scores, -1, keepdims=True)
-    # A row of which all is masked attends to nothing.
-    weights = jnp.where(
-        jnp.isneginf(total), 0, jnp.exp(scores - jnp.where(jnp.isneginf(total), 0, total))
-    )
+    weights = jnp.where(empty, 0, jnp.exp(scores - total))
+    total = jnp.where(empty, -jnp.inf, total)
     return jnp.matmul(weights, value), total[..., 0]
 
 

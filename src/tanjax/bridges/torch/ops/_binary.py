@@ -18,7 +18,7 @@ from .._registry import implements
 from .._typing import Number
 from ._special import add_exponents, igamma, igammac, zeta
 from ._ternary import same_dtypes
-from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register
+from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register, size
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
 Powers = tuple[jax.Array, jax.Array, jax.Array]
@@ -111,8 +111,13 @@ def _checked(name: str, function: Binary) -> Callable[[Number, Number], jax.Arra
     return entry
 
 
-floor_divide = _checked("floor_divide", floored)
-trunc_divide = _checked("div", _truncated)
+def _constant(function: Binary) -> Binary:
+    """Steps, whose derivative is 0 also where they rise."""
+    return lambda a, b: jax.lax.stop_gradient(function(a, b))
+
+
+floor_divide = _checked("floor_divide", _constant(floored))
+trunc_divide = _checked("div", _constant(_truncated))
 remainder = _checked("remainder", _remainder)
 fmod = _checked("fmod", jax.lax.rem)
 implements(aten.floor_divide, eager=True)(floor_divide)
@@ -152,6 +157,8 @@ def pow_(self: Number, exponent: Number) -> jax.Array:
         if known.is_integer() and abs(known) <= 4:
             return jax.lax.integer_pow(base, int(known))
     if category(base.dtype) < 3:
+        if not is_number(exponent):  # by the base, the derivative of x**0 is 0 at 0, too
+            base = jnp.where((base == 0) & (power == 0), 1, base)
         return jnp.power(base, power)
     vanishes = (base == 0) & (power.real > 0)
     return jnp.where(vanishes, 0, jnp.power(jnp.where(vanishes, 1, base), power))
@@ -210,7 +217,14 @@ register(
     _comparison((0, 1, 2)),
 )
 register({"maximum": jnp.maximum, "minimum": jnp.minimum}, _comparison((0, 1, 2)))
-register({"fmax": jnp.fmax, "fmin": jnp.fmin}, _comparison((0, 1, 2)))
+# Of equal numbers the first, which has the derivative.
+register(
+    {
+        "fmax": lambda x, y: jnp.where((x >= y) | (y != y), x, y),
+        "fmin": lambda x, y: jnp.where((x <= y) | (y != y), x, y),
+    },
+    _comparison((0, 1, 2)),
+)
 
 
 def _logical(name: str, function: Binary) -> Callable[..., jax.Array]:
@@ -291,21 +305,33 @@ def _of_floats(integers: bool) -> Callable[[str, Binary], Callable[..., jax.Arra
     return make
 
 
+def _atan2(y: jax.Array, x: jax.Array) -> jax.Array:
+    """The angle; its derivative at the origin is 0."""
+    origin = (y == 0) & (x == 0)
+    angle = jnp.arctan2(jnp.where(origin, 0, y), jnp.where(origin, 1, x))
+    return jnp.where(origin, jax.lax.stop_gradient(jnp.arctan2(y, x)), angle)
+
+
+def _copysign(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The size of one and the sign of the other; the derivative of 0 is 0."""
+    return size(x) * jnp.where(jnp.signbit(y), -1, 1).astype(x.dtype)
+
+
 def xlogy(x: jax.Array, y: jax.Array) -> jax.Array:
     """`x log y`, 0 where `x` is 0, NaN where `y` is."""
-    product = x * jnp.log(jnp.where(x == 0, 1, y))
+    product = x * jnp.log(jnp.where((x == 0) & ~((y > 0) & (y < jnp.inf)), 1, y))
     return jnp.where(jnp.isnan(y), y, product)
 
 
 def _xlog1py(x: jax.Array, y: jax.Array) -> jax.Array:
-    product = x * jnp.log1p(jnp.where(x == 0, 0, y))
+    product = x * jnp.log1p(jnp.where((x == 0) & ~((y > -1) & (y < jnp.inf)), 0, y))
     return jnp.where(jnp.isnan(y), y, product)
 
 
 register(
     {
-        "atan2": jnp.arctan2,
-        "copysign": jnp.copysign,
+        "atan2": _atan2,
+        "copysign": _copysign,
         "xlogy": xlogy,
         "special_xlog1py": _xlog1py,
         "special_zeta": zeta,

@@ -5,40 +5,45 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import lax
 
 from .._registry import implements
 from ._support import Array, require
+from ._tools import raised, size
 
 aten = torch.ops.aten
 
 
 def _norm(d: Array, p: float) -> Array:
-    size = jnp.abs(d)
     if p == 0:
-        return jnp.sum(size != 0, -1).astype(d.dtype)
-    if p == 1:
-        return jnp.sum(size, -1)
+        return jnp.sum(d != 0, -1).astype(d.dtype)
     if p == 2:
-        return jnp.sqrt(jnp.sum(d * d, -1))
-    if np.isinf(p):
-        return jnp.max(size, -1) if d.shape[-1] else jnp.zeros(d.shape[:-1], d.dtype)
-    return jnp.sum(size**p, -1) ** (1 / p)
+        return raised(jnp.sum(d * d, -1), 0.5)
+    if not np.isinf(p):
+        return raised(jnp.sum(raised(size(d), p), -1), 1 / p)
+    if not d.shape[-1]:
+        return jnp.zeros(d.shape[:-1], d.dtype)
+    # Each of equal ones has the whole derivative, as in torch.
+    length = size(d)
+    most = lax.stop_gradient(length)
+    tied = (most == jnp.max(most, -1, keepdims=True)) & jnp.isfinite(most)
+    return jnp.max(most, -1) + jnp.sum(jnp.where(tied, length - most, 0), -1)
 
 
 def _slope(d: Array, distance: Array, p: float) -> Array:
     """The derivative of the norm by each entry of `d`; zero where the distance is zero."""
-    size, r = jnp.abs(d), distance[..., None]
+    length, r = jnp.abs(d), distance[..., None]
     if p == 0:
         return jnp.zeros_like(d)
     if p == 1:
         return jnp.sign(d)
     if np.isinf(p):
-        return jnp.sign(d) * (size == r).astype(d.dtype)
+        return jnp.sign(d) * (length == r).astype(d.dtype)
     safe = jnp.where(r == 0, 1, r)
     if p == 2:
         return jnp.where(r == 0, 0, d / safe)
     zero = (r == 0) | (d == 0)
-    ratio = jnp.where(zero, 1, size) / safe
+    ratio = jnp.where(zero, 1, length) / safe
     return jnp.where(zero, 0, jnp.sign(d) * ratio ** (p - 1))
 
 

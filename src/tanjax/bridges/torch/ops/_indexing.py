@@ -312,7 +312,8 @@ def masked_select(self: Array, mask: Array) -> Array:
     chosen = np.broadcast_to(chosen, shape)
     if not is_traced(self):
         return jnp.asarray(np.broadcast_to(np.asarray(self), shape)[chosen])
-    return jnp.broadcast_to(self, shape)[np.nonzero(chosen)]
+    line = shape or (1,)
+    return jnp.broadcast_to(self, line)[np.nonzero(chosen.reshape(line))]
 
 
 @implements(aten.masked_scatter, eager=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
 from jax.typing import ArrayLike
 
-from tanjax.dispatch import expm
+from tanjax import dispatch, registry
 
 from .._promotion import category
 from .._registry import implements
@@ -148,7 +149,18 @@ def linalg_det(A: Array, *, contiguous: bool = True) -> tuple[Array, Array, Arra
     lu, pivots, _ = _factorized(A, contiguous)
     diagonal = jnp.diagonal(lu, 0, -2, -1)
     sign = _sign_of_order(pivots).astype(A.dtype)
-    return sign * jnp.prod(diagonal, -1), lu, pivots
+    return _det(sign * jnp.prod(diagonal, -1), A), lu, pivots
+
+
+@registry.custom_jvp
+def _det(value: Array, a: Array) -> Array:
+    return value
+
+
+@_det.defjvp
+def _det_slope(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """By cofactors: those of a singular matrix do not follow from its factors."""
+    return _det(*primals), jax.jvp(dispatch.det, primals[1:], tangents[1:])[1]
 
 
 @implements(aten._linalg_slogdet.default, layout=True)
@@ -209,7 +221,24 @@ def linalg_pinv(
     largest = jnp.max(size, -1)
     kept = size > jnp.maximum(absolute, relative * largest)[..., None]
     inverse = jnp.where(kept, 1 / jnp.where(kept, s, 1), 0).astype(self.dtype)
-    return jnp.matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
+    return _pinv(jnp.matmul(adjoint(vh) * inverse[..., None, :], adjoint(u)), self)
+
+
+@registry.custom_jvp
+def _pinv(value: Array, a: Array) -> Array:
+    return value
+
+
+@_pinv.defjvp
+def _pinv_slope(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Along matrices of one rank (Golub and Pereyra 1973): equal singular values have none."""
+    p, a = _pinv(*primals), primals[1]
+    turned, product = adjoint(tangents[1]), jnp.matmul
+    by_rows = product(product(turned, adjoint(p)), p)
+    by_columns = product(p, product(adjoint(p), turned))
+    within = product(product(p, tangents[1]), p)
+    outside = by_rows - product(p, product(a, by_rows)) + by_columns
+    return p, outside - product(product(by_columns, a), p) - within
 
 
 @implements(aten.linalg_lstsq.default, static=("rcond",), eager=True)

@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from tanjax import registry
+
 from .._registry import implements
-from .._typing import Number
-from ._support import Array, in_bounds, number, pullback, require, same_dtype
+from .._typing import Argument, Number
+from ._support import Array, in_bounds, is_traced, number, pullback, require, same_dtype
+from ._tools import wide as in_float32
 
 aten = torch.ops.aten
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -91,6 +94,40 @@ def nll_loss_backward(
     here = jnp.arange(classes.shape[-1], dtype=target.dtype) == target[..., None]
     out = jnp.where(here & (each != 0)[..., None], (-grad * each)[..., None], 0)
     return out if self.ndim == 1 else jnp.moveaxis(out, -1, 1)
+
+
+@registry.custom_jvp
+def _cross_entropy(x: Array, target: Array) -> Array:
+    with_log = target * jnp.maximum(jnp.log(x), -100)
+    return -with_log - (1 - target) * jnp.maximum(jnp.log1p(-x), -100)
+
+
+@_cross_entropy.defjvp
+def _cross_entropy_slope(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """As torch has it: of certain outcomes large, and finite."""
+    x, target = primals
+    slope = (x - target) / jnp.maximum(x * (1 - x), 1e-12)
+    by_target = jnp.maximum(jnp.log1p(-x), -100) - jnp.maximum(jnp.log(x), -100)
+    return _cross_entropy(x, target), slope * tangents[0] + by_target * tangents[1]
+
+
+def _probabilities(self: Array, *_: Argument, **__: Argument) -> None:
+    """**Raises:** `RuntimeError` for what is no probability."""
+    if not is_traced(self):
+        known = np.asarray(self)
+        inside = bool(((known >= 0) & (known <= 1)).all())
+        require(inside, "all elements of input should be between 0 and 1")
+
+
+@implements(aten.binary_cross_entropy, check=_probabilities)
+@in_float32
+def binary_cross_entropy(
+    self: Array, target: Array, weight: Array | None = None, reduction: int = _MEAN
+) -> Array:
+    losses = _cross_entropy(self, target)
+    return _reduced(losses if weight is None else losses * weight, reduction)
 
 
 # Torch's own definition by others subtracts from one what is near it.

@@ -16,8 +16,8 @@ from jax.scipy import special
 from .._promotion import category, floating
 from .._registry import implements
 from .._typing import Number
-from ._special import digamma, erfcx
-from ._tools import aten, needs, operations, prims, register
+from ._special import digamma, erfcx, i0
+from ._tools import aten, needs, operations, prims, register, size
 
 Unary = Callable[[jax.Array], jax.Array]
 
@@ -69,7 +69,7 @@ REAL: dict[str, Unary] = {
     "erf": special.erf,
     "erfc": special.erfc,
     "erfinv": special.erfinv,
-    "i0": special.i0,
+    "i0": i0,
     "lgamma": special.gammaln,
     "rad2deg": jnp.rad2deg,
     "special_entr": special.entr,
@@ -78,10 +78,10 @@ REAL: dict[str, Unary] = {
     "special_i1": special.i1,
     "special_i1e": special.i1e,
     "special_log_ndtr": special.log_ndtr,
-    "special_modified_bessel_i0": special.i0,
+    "special_modified_bessel_i0": i0,
     "special_modified_bessel_i1": special.i1,
     "special_ndtri": special.ndtri,
-    "bessel_i0": special.i0,
+    "bessel_i0": i0,
     "bessel_i0e": special.i0e,
     "bessel_i1": special.i1,
     "bessel_i1e": special.i1e,
@@ -123,7 +123,7 @@ def round_(self: jax.Array, *, decimals: int | None = None) -> jax.Array:
 @implements(*operations("abs"))
 def abs_(self: jax.Array) -> jax.Array:
     needs("abs", (1, 2, 3), self)
-    return jnp.abs(self)
+    return size(self)
 
 
 @implements(*operations("neg"))
@@ -146,8 +146,8 @@ def sgn(self: jax.Array) -> jax.Array:
     """`self / |self|`, 0 at 0."""
     if category(self.dtype) < 3:
         return sign(self)
-    size = jnp.abs(self)
-    return jnp.where(size == 0, 0, self / jnp.where(size == 0, 1, size).astype(self.dtype))
+    length = jnp.abs(self)
+    return jnp.where(length == 0, 0, self / jnp.where(length == 0, 1, length).astype(self.dtype))
 
 
 @implements(*operations("signbit"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from tanjax._typing import DType
@@ -19,12 +20,36 @@ from .._promotion import category, jax_dtype
 from .._registry import implements
 from .._typing import Argument, Dtype, Generator, Number
 from ._binary import mul
+from ._support import is_traced, require
 from ._tools import aten, needs, prims
 
 
 def _float(dtype: Dtype, otherwise: DType | None = None) -> DType:
     wanted = jax_dtype(dtype) if dtype is not None else otherwise
     return default_float() if wanted is None else wanted
+
+
+def _refusing(text: str, holds: Callable[..., Argument]) -> Callable[..., None]:
+    """A check of an entry: that something holds for all numbers, where they are known."""
+
+    def check(*args: Argument, generator: Generator = None, **kwargs: Argument) -> None:
+        known = [a for a in (*args, *kwargs.values()) if not isinstance(a, torch.Generator)]
+        if not is_traced(*known):
+            numbers = [np.asarray(a) for a in known]
+            require(bool(np.all(holds(*numbers))), f"{text}, but found {numbers[-1]}")
+
+    return check
+
+
+_NO_CHANCE = "bernoulli expects probabilities from 0 to 1"
+
+
+def _is_chance(p: Argument) -> Argument:
+    return (p >= 0) & (p <= 1)
+
+
+def _ascending(_: Argument, low: Number = 0.0, to: Number = 1.0) -> Argument:
+    return np.asarray(low) <= to
 
 
 # From a shape.
@@ -96,7 +121,7 @@ def _uniform(like: jax.Array) -> jax.Array:
     return jax.random.uniform(next_key(), like.shape, like.dtype, minval=tiny)
 
 
-@implements(aten.uniform)
+@implements(aten.uniform, check=_refusing("uniform_ expects from <= to", _ascending))
 def uniform(self: jax.Array, low: Number = 0.0, to: Number = 1.0, **_: object) -> jax.Array:
     needs("uniform", (2,), self)
     span = jnp.asarray(to, self.dtype) - jnp.asarray(low, self.dtype)
@@ -123,7 +148,11 @@ def normal_around(mean: jax.Array, std: float = 1.0, **_: object) -> jax.Array:
     return _normal(mean.shape, mean.dtype, mean, _positive(std))
 
 
-@implements(aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
+@implements(
+    aten.normal.float_Tensor,
+    aten.normal.Tensor_Tensor,
+    check=_refusing("normal expects all elements of std >= 0.0", lambda _, std: std >= 0),
+)
 def normal_spread(mean: Number, std: jax.Array, **_: object) -> jax.Array:
     shape = jnp.broadcast_shapes(jnp.shape(mean), std.shape)
     return _normal(
@@ -157,14 +186,18 @@ def uniform_prim(
 
 
 # By chance.
-@implements(aten.bernoulli.default)
+@implements(aten.bernoulli.default, check=_refusing(_NO_CHANCE, _is_chance))
 def bernoulli(self: jax.Array, **_: object) -> jax.Array:
     """Ones with the probabilities that `self` holds."""
     needs("bernoulli", (2,), self)
     return jax.random.bernoulli(next_key(), self).astype(self.dtype)
 
 
-@implements(aten.bernoulli.p, aten.bernoulli.Tensor)
+@implements(
+    aten.bernoulli.p,
+    aten.bernoulli.Tensor,
+    check=_refusing(_NO_CHANCE, lambda _, p=0.5: _is_chance(p)),
+)
 def bernoulli_like(self: jax.Array, p: Number = 0.5, **_: object) -> jax.Array:
     chance = p if getattr(p, "ndim", 0) else jnp.asarray(p, default_float())
     return jax.random.bernoulli(next_key(), chance, self.shape).astype(self.dtype)
@@ -186,12 +219,24 @@ def native_dropout_backward(grad_output: jax.Array, mask: jax.Array, scale: Numb
     return mul(grad_output, mul(mask, scale))
 
 
-@implements(aten.multinomial)
+def _weights(self: jax.Array, *_: Argument, **__: Argument) -> None:
+    """**Raises:** `RuntimeError` for weights of which none can be drawn."""
+    if not is_traced(self):
+        known = np.asarray(self)
+        text = "probability tensor contains either `inf`, `nan` or element < 0"
+        require(bool((np.isfinite(known) & (known >= 0)).all()), text)
+        text = "invalid multinomial distribution (sum of probabilities <= 0)"
+        require(bool((known.sum(-1) > 0).all()), text)
+
+
+@implements(aten.multinomial, check=_weights)
 def multinomial(
     self: jax.Array, num_samples: int, replacement: bool = False, **_: object
 ) -> jax.Array:
     """Indices drawn with weights; without replacement by Gumbel's trick, the largest of noise."""
     needs("multinomial", (2,), self)
+    require(self.ndim in (1, 2), "prob_dist must be 1 or 2 dim")
+    require(num_samples > 0, f"cannot sample n_sample <= 0 samples, but found {num_samples}")
     if not replacement and num_samples > self.shape[-1]:
         raise RuntimeError(
             "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
@@ -222,17 +267,25 @@ def _cauchy(u: jax.Array, median: Number = 0.0, sigma: Number = 1.0) -> jax.Arra
     return median + sigma * jnp.tan(jnp.pi * (u - 0.5))
 
 
-implements(aten.exponential)(_from_uniform(lambda u, lambd=1.0: -jnp.log(u) / lambd))
-implements(aten.cauchy)(_from_uniform(_cauchy))
-implements(aten.geometric)(_from_uniform(lambda u, p: jnp.ceil(jnp.log(u) / jnp.log1p(-p))))
+_decay = _refusing("exponential_ expects lambda > 0.0", lambda _, lambd=1.0: lambd > 0)
+_spread = _refusing("cauchy_ expects sigma > 0.0", lambda _, median=0.0, sigma=1.0: sigma > 0)
+_rare = _refusing("geometric_ expects p to be in (0, 1)", lambda _, p: (p > 0) & (p < 1))
+implements(aten.exponential, check=_decay)(_from_uniform(lambda u, lambd=1.0: -jnp.log(u) / lambd))
+implements(aten.cauchy, check=_spread)(_from_uniform(_cauchy))
+implements(aten.geometric, check=_rare)(
+    _from_uniform(lambda u, p: jnp.ceil(jnp.log(u) / jnp.log1p(-p)))
+)
 
 
-@implements(aten.log_normal)
+@implements(
+    aten.log_normal,
+    check=_refusing("log_normal_ expects std > 0.0", lambda _, mean=1.0, std=2.0: std > 0),
+)
 def log_normal(self: jax.Array, mean: Number = 1.0, std: Number = 2.0, **_: object) -> jax.Array:
     return jnp.exp(_normal(self.shape, self.dtype, mean, std))
 
 
-@implements(aten.poisson)
+@implements(aten.poisson, check=_refusing("invalid Poisson rate, expected >= 0", lambda x: x >= 0))
 def poisson(self: jax.Array, generator: Generator = None) -> jax.Array:
     return jax.random.poisson(next_key(), self).astype(self.dtype)
 

@@ -17,7 +17,7 @@ import torch
 from .._promotion import category, floating, jax_dtype
 from .._registry import implements
 from .._typing import Number
-from ._tools import aten, axes_of, axis_of, needs, wide
+from ._tools import aten, axes_of, axis_of, needs, raised, size, wide
 
 Dims = int | Sequence[int] | None
 
@@ -214,7 +214,7 @@ def var(
 def std(
     self: jax.Array, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> jax.Array:
-    return jnp.sqrt(_moments(self, dim, correction, keepdim)[0])
+    return raised(_moments(self, dim, correction, keepdim)[0], 0.5)
 
 
 @implements(aten.var_mean.correction)
@@ -229,7 +229,7 @@ def std_mean(
     self: jax.Array, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[jax.Array, jax.Array]:
     square, centre = _moments(self, dim, correction, keepdim)
-    return jnp.sqrt(square), centre
+    return raised(square, 0.5), centre
 
 
 # Sums of functions.
@@ -266,18 +266,9 @@ def vector_norm(
         return jnp.sum(x.astype(jnp.bool_), axis=axes, keepdims=keepdim, dtype=x.real.dtype)
     if ord == 2:
         squares = x * x if category(x.dtype) == 2 else x.real**2 + x.imag**2
-        return _root(jnp.sum(squares, axis=axes, keepdims=keepdim), 2)
-    size = jnp.abs(x)
+        return raised(jnp.sum(squares, axis=axes, keepdims=keepdim), 0.5)
     if abs(ord) == jnp.inf:
-        return (jnp.max if ord > 0 else jnp.min)(size, axis=axes, keepdims=keepdim)
+        return (jnp.max if ord > 0 else jnp.min)(size(x), axis=axes, keepdims=keepdim)
     if ord == 1:
-        return jnp.sum(size, axis=axes, keepdims=keepdim)
-    return _root(jnp.sum(size**ord, axis=axes, keepdims=keepdim), ord)
-
-
-def _root(total: jax.Array, order: float) -> jax.Array:
-    if order < 0:
-        return total ** (1 / order)
-    known = jnp.where(total == 0, 1, total)
-    root = jnp.sqrt(known) if order == 2 else known ** (1 / order)
-    return jnp.where(total == 0, 0, root)
+        return jnp.sum(size(x), axis=axes, keepdims=keepdim)
+    return raised(jnp.sum(raised(size(x), ord), axis=axes, keepdims=keepdim), 1 / ord)

@@ -11,7 +11,7 @@ from jax.scipy import special
 
 from .._promotion import floating
 from .._registry import implements
-from ._tools import aten, needs
+from ._tools import aten, needs, size
 
 
 def erfcx(x: jax.Array) -> jax.Array:
@@ -59,6 +59,11 @@ def digamma(x: jax.Array) -> jax.Array:
     """At 0 infinite, by the sign of the zero."""
     pole = jnp.copysign(jnp.asarray(jnp.inf, x.dtype), -x)
     return jnp.where(x == 0, pole, special.digamma(jnp.where(x == 0, 1, x)))
+
+
+def i0(x: jax.Array) -> jax.Array:
+    """The modified Bessel function of order 0."""
+    return jnp.exp(size(x)) * special.i0e(x)
 
 
 def igamma(a: jax.Array, x: jax.Array) -> jax.Array:

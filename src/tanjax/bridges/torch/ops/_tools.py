@@ -102,6 +102,22 @@ def _cast(x: Argument, dtype: DType, wanted: DTypeLike) -> Argument:
     return x.astype(wanted) if isinstance(x, jax.Array) and x.dtype == dtype else x
 
 
+# At kinks JAX has other derivatives than torch. These have torch's, for numbers with units too.
+def size(x: jax.Array) -> jax.Array:
+    """`|x|`; the derivative at 0 is 0."""
+    if category(x.dtype) != 2:
+        return jnp.abs(x)
+    return x * jax.lax.stop_gradient(jnp.sign(x))
+
+
+def raised(x: jax.Array, power: float) -> jax.Array:
+    """`x ** power` of numbers ≥ 0; the derivative at 0 is 0."""
+    if not 0 < power < 1:
+        return x**power
+    known = jnp.where(x == 0, jnp.inf, x)
+    return jnp.where(x == 0, 0, jnp.sqrt(known) if power == 0.5 else known**power)
+
+
 def gradient_of(
     forward: Callable[..., jax.Array], pointwise: bool = True
 ) -> Callable[..., jax.Array]:
