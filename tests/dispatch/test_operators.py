@@ -31,6 +31,34 @@ def test_a_structured_array_compares_with_a_quantity():
             d == d * m  # noqa: B015
 
 
+class Deferred:
+    """What no operator knows, and knows what to say itself."""
+
+    def answer(self, other):
+        return "deferred"
+
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmatmul__ = __rpow__ = answer
+    __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = answer
+    __gt__ = __ge__ = __lt__ = __le__ = answer
+
+
+@pytest.mark.parametrize(
+    "a",
+    [tj.Diagonal([1.0, 2.0]), tj.Symmetric(np.eye(2)), tj.Kronecker(np.eye(2), np.eye(1))],
+    ids=lambda a: type(a).__name__,
+)
+def test_operators_defer_to_what_they_do_not_know(a):
+    """As those of `jax.Array`: a sentinel of another library, a configuration, a default."""
+    other = Deferred()
+    answers = [a + other, a - other, a * other, a / other, a @ other, a**other, a < other]
+    answers += [other + a, other - a, other * a, other / a, other @ a, other < a, a >= other]
+    assert answers == ["deferred"] * 14
+    assert [a == None, a != None, a == "auto", a == other] == [False, True, False, False]  # noqa: E711
+    assert None not in [a]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a ** "auto"
+
+
 BLOCKS = {
     "Diagonal": (tj.Diagonal(jnp.arange(1.0, 5.0)), tj.Diagonal),
     "Tridiagonal": (tj.Tridiagonal(jnp.ones(3), jnp.arange(4.0), jnp.ones(3)), tj.Tridiagonal),

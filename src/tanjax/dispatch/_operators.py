@@ -103,11 +103,16 @@ def _to_device(
     return jax.device_put(self, device)
 
 
+def _is_operand(other: PyTree) -> bool:
+    """Whether an operator knows the other side: of what it does not know, that one may know us."""
+    return is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")
+
+
 def _binary(op: Operation, *, swapped: bool = False) -> Function:
     def method(self: AbstractArray, other: PyTree) -> Answer:
         if type(other) is bool:
             other = np.bool_(other)  # a number here; as an argument it would be static
-        if not (is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")):
+        if not _is_operand(other):
             return NotImplemented
         return op(other, self) if swapped else op(self, other)
 
@@ -118,13 +123,17 @@ def _elementwise(function: Function, name: str) -> Function:
     """Comparisons: dense and boolean, as for any array; never one truth value."""
 
     def method(self: AbstractArray, other: PyTree) -> Answer:
-        if type(other) is Unitful:  # which knows about units, and is asked next
+        if type(other) is Unitful or not _is_operand(other):  # units are known to quantities
             return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
         return function(*dense)
 
     method.__name__ = name
     return method
+
+
+def _power(self: AbstractArray, power: PyTree) -> Answer:
+    return function("numpy", "power")(self, power) if _is_operand(power) else NotImplemented
 
 
 def _getitem(self: AbstractArray, index: Index) -> PyTree:
@@ -197,7 +206,7 @@ def install() -> None:
         setattr(cls, f"__{name}__", method)
         _FUNCTIONS[getattr(np, full)] = method
     cls.__abs__ = lambda self: function("numpy", "abs")(self)
-    cls.__pow__ = lambda self, power: function("numpy", "power")(self, power)
+    cls.__pow__ = _power
     cls.__neg__ = lambda self: ops.negative(self)
     cls.__pos__ = lambda self: self
     cls.__getitem__, cls.__iter__, cls.__len__ = _getitem, _iter, _len
