@@ -98,3 +98,37 @@ def test_other_indices_become_dense_visibly():
         for index in (np.s_[0], np.s_[::2, ::2], np.s_[0, 1:], np.s_[1:, None], np.s_[1:3, :]):
             with pytest.raises(tj.NoRuleError, match="getitem"):
                 a[index]
+
+
+BATCH = tj.Diagonal(jnp.arange(12.0).reshape(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("a", "index"),
+    [
+        (BATCH[0], ...),
+        (BATCH[0], (slice(None), slice(None))),
+        (BATCH[0], (..., slice(0, 2), slice(0, 2))),
+        (BATCH[0], (slice(0, 2), ..., slice(0, 2))),
+        (tj.Kronecker(jnp.eye(2), jnp.eye(2)), ...),
+        (BATCH, ...),
+        (BATCH, (0, ...)),
+        (BATCH, (..., slice(None), slice(None))),
+        (BATCH, (slice(1, None), slice(None), ...)),
+        (BATCH, (jnp.array([2, 0]), ...)),
+    ],
+)
+def test_whole_axes_keep_the_structure(a, index):
+    with tj.densify("error"):
+        found, quantity = a[index], (a * m)[index]
+    assert type(found) is type(quantity.value) is type(a)
+    np.testing.assert_array_equal(found.to_dense(), a.to_dense()[index])
+
+
+@pytest.mark.parametrize("index", [(..., 0), (None, ...), (1, ..., None), (..., np.array([1, 0]))])
+def test_other_indices_with_an_ellipsis_are_those_of_the_dense_array(index):
+    with tj.densify("allow"):
+        np.testing.assert_array_equal(BATCH[index], BATCH.to_dense()[index])
+        for wrong in ((..., ...), (0, 0, 0, 0, ...), (slice(None),) * 4):
+            with pytest.raises(IndexError):
+                BATCH[wrong]

@@ -137,6 +137,9 @@ def _power(self: AbstractArray, power: PyTree) -> Answer:
 
 
 def _getitem(self: AbstractArray, index: Index) -> PyTree:
+    index = _without_whole_axes(index, len(self.shape))
+    if type(index) is tuple and not index:
+        return self
     if self.batch_shape and _axes_of(index) <= len(self.batch_shape):
         return jax.tree.map(lambda leaf: leaf[index], self)
     found = _block_at(self, index)
@@ -166,11 +169,25 @@ def _block_at(self: AbstractArray, index: Index) -> AbstractArray | None:
     return block if isinstance(block, AbstractArray) and not lazy else None
 
 
-def _axes_of(index: Index) -> float:
-    """How many axes an index takes, `inf` if it depends on how many there are."""
+def _without_whole_axes(index: Index, ndim: int) -> Index:
+    """The index without an ellipsis, and without full slices at its end: `x[i, ...]` is `x[i]`."""
     parts = index if type(index) is tuple else (index,)
-    if any(part is Ellipsis for part in parts):
-        return float("inf")
+    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(dots) == 1:
+        rest = parts[: dots[0]], parts[dots[0] + 1 :]
+        parts = (*rest[0], *(slice(None),) * (ndim - _axes_of(sum(rest, ()))), *rest[1])
+    elif type(parts[-1] if parts else None) is not slice:
+        return index
+    if _axes_of(parts) > ndim:  # JAX says so
+        return index
+    while parts and type(parts[-1]) is slice and parts[-1] == slice(None):
+        parts = parts[:-1]
+    return parts
+
+
+def _axes_of(index: Index) -> int:
+    """How many axes an index takes."""
+    parts = index if type(index) is tuple else (index,)
     masks = [np.ndim(p) for p in parts if getattr(p, "dtype", np.int_) == np.bool_]
     return sum(masks) + sum(1 for p in parts if p is not None) - len(masks)
 
