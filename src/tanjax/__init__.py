@@ -56,6 +56,7 @@ from .arrays import (
     densified as densified,
     densify as densify,
     destructure as destructure,
+    free_coordinates as free_coordinates,
     inner_product as inner_product,
     is_structured as is_structured,
     is_visible as is_visible,

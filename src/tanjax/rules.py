@@ -7,6 +7,7 @@ start = tj.rules.align(jnp.zeros_like(x), x)  # what a loop in a rule starts wit
 """
 
 from .arrays import (
+    FreeForm as FreeForm,
     TangentType as TangentType,
     registered_array_types as registered_array_types,
 )

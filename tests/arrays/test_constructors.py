@@ -115,3 +115,21 @@ def test_one_array_does_not_pay_for_batches():
     assert calls_of(calls[tj.LowRank]) == [*once, "canonical_field"]
     found = [n for n in calls_of(calls[tj.Kronecker]) if not n.startswith("<")]
     assert found == ["__new__", "__init__", "__init__"]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [x for kind in tj.rules.registered_array_types() for x in kind.examples(tj.testing.Samples(2))],
+    ids=lambda x: type(x).__name__,
+)
+def test_dataclasses_replace_is_replace(x):
+    """Also of types whose constructors take something else than their fields."""
+    fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if f.init}
+    for name, value in fields.items():
+        new = jax.tree.map(lambda leaf: leaf, value)
+        got, expected = dataclasses.replace(x, **{name: new}), x.replace(**{name: new})
+        assert jax.tree.structure(got) == jax.tree.structure(expected) == jax.tree.structure(x)
+        for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(TypeError, match="nonsense"):
+        dataclasses.replace(x, nonsense=1.0)

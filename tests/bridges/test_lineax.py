@@ -34,7 +34,11 @@ MATRICES = {
         {symmetric, tridiagonal},
     ),
     "sparse": (tj.Sparse.from_dense(np.triu(DENSE, -1) - np.triu(DENSE, 2)), set()),
-    "update": (tj.LowRankUpdate(tj.Diagonal(DENSE[1]), DENSE[:, :1]), set()),
+    "update": (tj.LowRankUpdate(tj.Diagonal(DENSE[1]), DENSE[:, :1]), {symmetric}),
+    "one-sided update": (
+        tj.LowRankUpdate(tj.Diagonal(DENSE[1]), DENSE[:, :1], None, DENSE[:, 1:2]),
+        set(),
+    ),
 }
 
 
@@ -154,3 +158,16 @@ def test_a_type_of_ones_own_says_what_it_is():
     assert lineax.is_positive_semidefinite(to_lineax(promised))
     x = linear_solve(promised, jnp.asarray(B), lineax.CG(1e-12, 1e-12)).value
     np.testing.assert_allclose(promised.to_dense() @ x, B, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "solver", [lineax.CG(1e-12, 1e-12), lineax.Cholesky()], ids=["CG", "Cholesky"]
+)
+def test_who_chooses_a_solver_of_definite_matrices_promises_one(solver):
+    """As in `tj.solve`: a covariance of the README has no flag to promise it by."""
+    a = tj.LowRankUpdate(tj.Diagonal([1.0, 2.0, 3.0]), jnp.ones((3, 1)))
+    for matrix in (a, a.to_dense(), tj.Kronecker(tj.Symmetric(a.to_dense()), jnp.eye(1))):
+        found = linear_solve(matrix * tj.unit("kg"), jnp.asarray(B), solver).value
+        np.testing.assert_allclose(found.to_value("1/kg"), np.linalg.solve(a, B), rtol=1e-9)
+    with pytest.raises(ValueError, match="definite"):
+        linear_solve(lineax.MatrixLinearOperator(a.to_dense()), jnp.asarray(B), solver)

@@ -187,3 +187,65 @@ def test_plain_problems_stay_plain():
     np.testing.assert_allclose(value, np.sqrt(2))
     fit = least_squares(lambda y, a: y - a, SOLVER, np.zeros(2), np.ones(2)).value
     np.testing.assert_allclose(fit, 1.0)
+
+
+TARGET = np.array([[1.0, -0.4, 0.3], [-0.4, 2.0, 0.6], [0.3, 0.6, -1.5]])
+STARTS = {
+    "Symmetric": tj.Symmetric(np.eye(3)),
+    "Triangular": tj.Triangular(np.eye(3)),
+    "Banded": tj.Banded(np.ones((3, 3)), 1, 1),
+    "BlockDiagonal": tj.BlockDiagonal(tj.Symmetric(np.eye(2)), np.eye(1)),
+}
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "in a dict"])
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
+@pytest.mark.parametrize(
+    "solver", [optimistix.GaussNewton, optimistix.Dogleg], ids=lambda solver: solver.__name__
+)
+def test_solvers_of_second_order_find_structured_unknowns(solver, start, whole):
+    """The Jacobian by stored numbers is singular; by those that are free it is not."""
+    columns = np.random.default_rng(0).normal(size=(3, 10))
+    target = tj.restructure(start, TARGET) @ columns
+    unknown = (lambda p: p) if whole else (lambda p: p["a"])
+    residual = lambda p, _: unknown(p) @ columns - target
+    found = unknown(
+        least_squares(residual, solver(1e-10, 1e-10), start if whole else {"a": start}).value
+    )
+    assert type(found) is type(start)
+    np.testing.assert_allclose(found @ columns, target, atol=1e-9)
+
+
+def test_minimum_over_definite_matrices_has_its_implicit_gradient():
+    b = np.array([1.0, 2.0, 3.0])
+    start = tj.Symmetric(np.eye(3), definite=True)
+
+    def solution(c):
+        loss = lambda a, c: tj.dot(a, c) - tj.logdet(a)
+        return minimise(loss, optimistix.BFGS(1e-10, 1e-10), start, c, max_steps=4000).value
+
+    c = TARGET @ TARGET + np.eye(3)
+    assert solution(c).definite
+    np.testing.assert_allclose(solution(c).to_dense(), np.linalg.inv(c), atol=1e-8)
+    exact = lambda c: (jax.numpy.linalg.inv((c + c.T) / 2) @ b).sum()
+    gradient = jax.grad(lambda c: (solution(c) @ b).sum())(c)
+    np.testing.assert_allclose(gradient, jax.grad(exact)(c), rtol=1e-6)
+
+
+def test_equations_and_fixed_points_of_a_symmetric_matrix():
+    """Lyapunov's equation in units: six equations for six numbers. And an average."""
+    a = np.array([[-1.0, 0.2, 0.0], [0.1, -2.0, 0.3], [0.0, 0.1, -1.5]])
+    kg = tj.unit("kg")
+
+    def equation(x, _):
+        rest = a @ x.to_dense().to_value("kg")
+        return tj.Symmetric(rest + rest.T + TARGET, definite=True) * kg  # a promise of no meaning
+
+    x = root_find(equation, NEWTON, tj.Symmetric(np.eye(3)) * tj.unit("g")).value
+    assert x.unit is tj.unit("g")
+    dense = x.to_dense().to_value("kg")
+    np.testing.assert_allclose(a @ dense + dense @ a.T, -TARGET, atol=1e-12)
+    halved = lambda x, _: tj.Symmetric(0.5 * x.to_dense() + np.eye(3))
+    solver = optimistix.FixedPointIteration(1e-10, 1e-10)
+    found = fixed_point(halved, solver, tj.Symmetric(np.eye(3), definite=True)).value
+    np.testing.assert_allclose(found.data, 2 * np.eye(3), atol=1e-8)

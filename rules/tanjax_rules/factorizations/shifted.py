@@ -27,6 +27,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, Function, Natural, Pullback, Scalar, SquareMatrix, Vector
 
+from ..exports import exported
 from ..shapes import columns_at_once
 from .eigh import outer, outer_sum
 from .factorize import defined, factorize_dense
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 SquareSum = Shaped[tj.Sum | tj.KroneckerSum, "n n"]
 
 
+@exported
 class Shifted(NamedTuple):
     """`product + shift I`: of Hermitian factors."""
 
@@ -52,6 +54,7 @@ class Shifted(NamedTuple):
         return self.product @ x + self.shift.astype(x.dtype) * x
 
 
+@exported
 class Spectra(NamedTuple):
     """Eigenvalues and eigenvectors of each factor."""
 

@@ -22,8 +22,10 @@ from jaxtyping import Bool, PyTree, Shaped
 import tanjax as tj
 
 from ..bands import diagonal_padding
+from ..exports import exported
 
 
+@exported
 class BandFactor(NamedTuple):
     """`n` steps of an elimination, with the rows before them.
 

@@ -19,6 +19,7 @@ import tanjax as tj
 from tanjax.typing import Function, Scalar, SquareMatrix
 
 from ..dtypes import floating
+from ..exports import exported
 
 # What needs products with the matrix only, where its type has nothing of its own.
 HINTS = {
@@ -38,6 +39,7 @@ def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     return kind(dense, definite=True)
 
 
+@exported
 class Factored(NamedTuple):
     """A square matrix with its factorisation: lower Cholesky (no permutation), or packed LU."""
 

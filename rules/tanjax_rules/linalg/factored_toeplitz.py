@@ -44,6 +44,7 @@ from jaxtyping import Bool, Complex, Shaped
 import tanjax as tj
 from tanjax.typing import Function, Scalar
 
+from ..exports import exported
 from ..shapes import DenseColumns
 from .factored import Factored, factored_matrix, solve_by_factor
 
@@ -57,6 +58,7 @@ State: TypeAlias = tuple[Array, Array, Array, Array]
 Factors: TypeAlias = tuple[Shaped[Array, "n 2"], Scalar, Scalar]
 
 
+@exported
 class FactoredToeplitz(NamedTuple):
     """A square Toeplitz matrix, `x` and `z` as columns `(n, 2)`, and its determinant.
 

@@ -14,6 +14,12 @@ from ._batches import (
     over_batches as over_batches,
 )
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
+from ._export import read_static as read_static, write_static as write_static
+from ._free_coordinates import (
+    FreeCoordinates as FreeCoordinates,
+    free_coordinates as free_coordinates,
+)
+from ._free_forms import FreeForm as FreeForm
 from ._leaves import as_array as as_array, is_inexact as is_inexact
 from ._queries import (
     apply as apply,

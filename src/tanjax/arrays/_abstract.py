@@ -53,6 +53,7 @@ from tanjax._typing import (
 
 from ._dense_aval import batch_shape, dense_aval
 from ._densify import densified, holds_its_array
+from ._free_forms import FreeForm
 from ._leaves import ARRAY_CLASSES, as_array, is_inexact, keeps_parts
 from ._places import band_places, gather_entries
 from ._queries import dense, without_promise
@@ -236,6 +237,14 @@ class AbstractArray:
         own = lambda v: isinstance(v, AbstractArray)
         inner = lambda v: v is not self and own(v)
         return jax.tree.map(lambda v: v.canonical() if own(v) else v, self, is_leaf=inner)
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        """How `tj.free_coordinates` tells the array by free numbers: by default its fields.
+
+        `positive`: so are the diagonal, the entries or the eigenvalues; `None` if that has no
+        meaning. A type whose fields hold a number twice, or constants, defines it.
+        """
+        return None
 
     if TYPE_CHECKING:  # attributes or properties of the types
 

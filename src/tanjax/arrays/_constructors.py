@@ -58,7 +58,7 @@ def map_constructor(cls: Any, is_written: bool) -> None:
 
     new = of_batch
     if variadic and len(parameters) == 1 and ranks[0] is not None:
-        new = _of_equals(construct, of_batch, ranks[0])
+        new = _of_equals(construct, of_batch, ranks[0], cls._dynamic)
     elif all(p.kind is _BY_NAME for p in parameters):
         new = _of_fields(cls, is_written, of_batch, parameters)
     cls.__init__ = functools.wraps(construct)(new)
@@ -95,10 +95,15 @@ def _of_fields(
     return names["__init__"]
 
 
-def _of_equals(construct: Function, of_batch: Function, rank: int) -> Function:
-    """The same for a constructor of any number of equal fields."""
+def _of_equals(
+    construct: Function, of_batch: Function, rank: int, names: tuple[str, ...]
+) -> Function:
+    """The same for a constructor of any number of equal fields, or of all by their name."""
 
-    def __init__(self: object, *fields: PyTree) -> None:
+    def __init__(self: object, *fields: PyTree, **named: PyTree) -> None:
+        if named:
+            make: Function = _set_all if (*named,) == names else construct
+            return make(self, **named)
         try:
             longer = [f for f in fields if len(f.shape) > rank]
         except AttributeError:
@@ -106,6 +111,31 @@ def _of_equals(construct: Function, of_batch: Function, rank: int) -> Function:
         return of_batch(self, *fields) if longer else construct(self, *fields)
 
     return __init__
+
+
+def take_fields(cls: Any) -> None:
+    """Let a constructor of other arguments take all fields by name, as `dataclasses.replace` does.
+
+    They are set as they are, as by the method `replace`: the constructor has seen them.
+    """
+    construct: Function = cls.__init__
+    parameters = inspect.signature(construct).parameters
+    names = {*cls._dynamic, *cls._static}
+    kinds = [p.kind for p in parameters.values()][1:]
+    of_equals = bool(cls._ranks) and kinds == [inspect.Parameter.VAR_POSITIONAL]
+    if of_equals or names <= {name for name, p in parameters.items() if p.kind is _BY_NAME}:
+        return
+
+    def __init__(self: object, *args: PyTree, **named: PyTree) -> None:
+        make = construct if args or named.keys() != names else _set_all
+        make(self, *args, **named)
+
+    cls.__init__ = functools.wraps(construct)(__init__)
+
+
+def _set_all(self: object, **named: PyTree) -> None:
+    for name, value in named.items():
+        object.__setattr__(self, name, value)
 
 
 def _axes_before(value: PyTree, rank: int | None) -> Shape:

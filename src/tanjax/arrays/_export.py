@@ -29,18 +29,18 @@ def register_export(cls: type) -> None:
         export.register_pytree_node_serialization(
             cls,
             serialized_name=name,
-            serialize_auxdata=functools.partial(_write, name),
-            deserialize_auxdata=_read,
+            serialize_auxdata=functools.partial(write_static, name),
+            deserialize_auxdata=read_static,
         )
     except ValueError:
         return  # a second class of this name: the first keeps it
 
 
-def _write(name: str, aux: tuple[object, ...] | None) -> bytes:
+def write_static(name: str, aux: tuple[object, ...] | None) -> bytes:
     return json.dumps([_encode(name, value) for value in aux or ()]).encode()
 
 
-def _read(data: Iterable[int]) -> tuple[object, ...]:
+def read_static(data: Iterable[int]) -> tuple[object, ...]:
     return tuple(map(_decode, json.loads(bytes(data).decode())))
 
 

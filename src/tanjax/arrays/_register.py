@@ -21,7 +21,7 @@ from tanjax._typing import Function, Natural, Primal, Structural
 
 from ._abstract import AbstractArray, array_field, dense_of, static_field
 from ._batches import map_methods
-from ._constructors import map_constructor
+from ._constructors import map_constructor, take_fields
 from ._dense_aval import note_ranks
 from ._export import register_export
 from ._table import TYPES, ArrayType
@@ -102,6 +102,8 @@ def _register_own(
         map_constructor(new, is_written)
     elif not new._ranks and new._dynamic and new.batch_shape is AbstractArray.batch_shape:
         note_ranks(new)
+    if is_written:
+        take_fields(new)
     register_export(new)
     TYPES[new] = ArrayType(
         new,

@@ -31,6 +31,7 @@ from tanjax.arrays import (
     SymTridiagonal,
     Triangular,
     Tridiagonal,
+    is_hermitian,
     is_quantity,
     is_structured,
     split_unit,
@@ -60,9 +61,9 @@ def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
 
     `Diagonal`, `Identity`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric` and real
     `Hermitian` (positive semidefinite where they promise to be definite), `Scaled` and dense
-    matrices keep their storage; other types become functions, symmetric where `transposed` returns
-    the array itself, positive semidefinite where a static field `definite` promises more. An
-    operator of lineax is returned as it is.
+    matrices keep their storage; other types become functions, symmetric where their type says so or
+    `transposed` returns the array itself, positive semidefinite where a static field `definite`
+    promises more. An operator of lineax is returned as it is.
 
     **Raises:** `UnitError` for a quantity: an operator has nowhere to keep a unit.
     """
@@ -102,7 +103,7 @@ def _tags(matrix: PyTree) -> tuple[PyTree, ...]:
     # To lineax "symmetric" is A = Aᵀ also for complex matrices, and definite ones count as such.
     is_real = not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
     is_definite = is_real and bool(getattr(matrix, "definite", False))
-    if not (is_definite or (type(matrix) is Hermitian and is_real) or _is_its_transpose(matrix)):
+    if not (is_definite or (is_real and is_hermitian(matrix)) or _is_its_transpose(matrix)):
         return ()
     symmetric = lineax.symmetric_tag
     return (symmetric, lineax.positive_semidefinite_tag) if is_definite else (symmetric,)
@@ -161,8 +162,9 @@ def linear_solve(
 
     **Arguments:** `operator`, a matrix (dense, structured, or a quantity of either) or an operator
     of lineax, which counts as dimensionless; `vector`, a quantity or a plain array, for an operator
-    of lineax a tree in one unit; the rest as in `lineax.linear_solve`. `options["y0"]`, a first
-    guess, may be a quantity.
+    of lineax a tree in one unit; the rest as in `lineax.linear_solve`. Who chooses `CG` or
+    `Cholesky` promises that a matrix is positive definite, as in `tj.solve`; operators of lineax
+    say so by their tag. `options["y0"]`, a first guess, may be a quantity.
 
     **Returns:** a `lineax.Solution`, its `value` in `[b]/[A]`; plain if both are plain.
 
@@ -177,8 +179,11 @@ def linear_solve(
         options["y0"] = jax.tree.map(
             lambda y: number_in("linear_solve: y0", y, unit), options["y0"], is_leaf=is_structured
         )
+    converted = to_lineax(matrix)
+    if converted is not matrix and isinstance(solver, lineax.CG | lineax.Cholesky):
+        converted = lineax.TaggedLinearOperator(converted, lineax.positive_semidefinite_tag)
     solution = lineax.linear_solve(
-        to_lineax(matrix),
+        converted,
         numbers,
         lineax.AutoLinearSolver(well_posed=True) if solver is None else solver,
         options=options,

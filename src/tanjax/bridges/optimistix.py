@@ -2,7 +2,9 @@
 
 The solvers of optimistix work on trees of plain numbers. The functions here have their names and
 arguments; unknowns count in the units of the initial guess `y0`, functions receive quantities and
-may return them, and solutions are labelled.
+may return them, and solutions are labelled. A structured unknown is the vector of its free numbers
+to the solver (`tj.free_coordinates`): six for a `Symmetric` of three rows, and a definite matrix
+stays definite. By stored numbers Newton's system would be singular.
 
     volume = root_find(lambda v, p: (p + a / v**2) * (v - b) - R * T, optimistix.Newton(1e-8, 1e-8),
                        1.0 * litre / mol, pressure).value
@@ -13,7 +15,8 @@ squares: residuals of one dimension are converted to one unit, and those of seve
 until `scale` says what each is measured in, usually its standard deviation.
 
 Sharp edges. The absolute tolerance of a solver counts in the units of `y0`, and for most solvers in
-those of the function's values too: it is one number for all of them.
+those of the function's values too: it is one number for all of them. Solvers of systems want as
+many equations as free numbers: return a `Symmetric` for a `Symmetric`.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import convert, is_quantity, is_structured
+from tanjax.arrays import convert, free_coordinates, is_quantity, is_structured, without_promise
 from tanjax.units import Unit
 
-from ._charts import Chart, chart_of, number_in, units_of, with_arrays
+from ._charts import Chart, chart_of, number_in, with_arrays
 from ._missing import missing
 
 try:
@@ -45,12 +48,13 @@ class _Problem(eqx.Module):
 
     function: Function
     chart: Chart
+    like: PyTree  # the unknowns without their numbers
     numbers: Function = eqx.field(static=True)
     extra: PyTree  # what `numbers` wants to know besides the value
     has_aux: bool = eqx.field(static=True)
 
     def __call__(self, y: PyTree, args: PyTree) -> PyTree:
-        out = self.function(self.chart.quantities(y), args)
+        out = self.function(self.chart.quantities(_arrays(self.like, y)), args)
         out, aux = out if self.has_aux else (out, None)
         numbers = self.numbers(out, self.extra)
         return (numbers, aux) if self.has_aux else numbers
@@ -68,15 +72,28 @@ def _solve(
 ) -> optimistix.Solution[PyTree, PyTree]:
     options = dict(rest.pop("options", None) or {})
     start, chart = chart_of(y0)
+    like = jax.eval_shape(lambda: start)
     for bound in ("lower", "upper"):  # of the solvers that bracket
         if bound in options:
-            options[bound] = chart.numbers(f"{name}: {bound}", options[bound])
-    problem = _Problem(fn, chart, numbers, extra, rest.get("has_aux", False))
+            given = chart.numbers(f"{name}: {bound}", options[bound])
+            options[bound] = _free(like, given)
+    problem = _Problem(fn, chart, like, numbers, extra, rest.get("has_aux", False))
     solve = getattr(optimistix, name)
-    solution = solve(problem, solver, start, with_arrays(args), options, **rest)
-    return eqx.tree_at(
-        lambda s: s.value, solution, chart.quantities(solution.value), is_leaf=lambda x: x is None
-    )
+    solution = solve(problem, solver, _free(like, start), with_arrays(args), options, **rest)
+    value = chart.quantities(_arrays(like, solution.value))
+    return eqx.tree_at(lambda s: s.value, solution, value, is_leaf=lambda x: x is None)
+
+
+def _free(like: PyTree, numbers: PyTree) -> PyTree:
+    """A tree with a vector of free numbers in the place of each structured array."""
+    free = lambda a, x: free_coordinates(a).to_vector(x) if is_structured(a) else x
+    return jax.tree.map(free, like, numbers, is_leaf=is_structured)
+
+
+def _arrays(like: PyTree, free: PyTree) -> PyTree:
+    """The structured arrays of such vectors."""
+    array = lambda a, v: free_coordinates(a).from_vector(v) if is_structured(a) else v
+    return jax.tree.map(array, like, free, is_leaf=is_structured)
 
 
 def root_find(
@@ -92,7 +109,7 @@ def root_find(
 
     **Derivative:** implicit, with respect to `args`; `tj.grad` labels it truly.
     """
-    return _solve("root_find", _each_in_its_unit, None, fn, solver, y0, args, rest)
+    return _solve("root_find", _equations, None, fn, solver, y0, args, rest)
 
 
 def fixed_point(
@@ -102,8 +119,9 @@ def fixed_point(
 
     **Returns:** as `root_find`. **Raises:** `UnitError` naming a leaf of another dimension.
     """
-    chart = units_of(y0)
-    return _solve("fixed_point", _like_the_unknowns, chart, fn, solver, y0, args, rest)
+    start, chart = chart_of(y0)
+    known = (chart, jax.eval_shape(lambda: start))
+    return _solve("fixed_point", _like_the_unknowns, known, fn, solver, y0, args, rest)
 
 
 def minimise(
@@ -143,8 +161,16 @@ def _each_in_its_unit(out: PyTree, _: object) -> PyTree:
     return chart_of(out)[0]
 
 
-def _like_the_unknowns(out: PyTree, chart: Chart) -> PyTree:
-    return chart.numbers("fixed_point: value", out)
+def _equations(out: PyTree, _: object) -> PyTree:
+    """As many equations as numbers that are free: of a `Symmetric` those of a triangle."""
+    kept = lambda x: jax.tree.map(without_promise, x, is_leaf=lambda v: hasattr(v, "definite"))
+    numbers = kept(chart_of(out)[0])
+    return _free(numbers, numbers)
+
+
+def _like_the_unknowns(out: PyTree, known: tuple[Chart, PyTree]) -> PyTree:
+    chart, like = known
+    return _free(like, chart.numbers("fixed_point: value", out))
 
 
 def _in_one_unit(out: PyTree, _: object) -> PyTree:

@@ -21,14 +21,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from importlib import import_module
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import export
 from jaxtyping import PyTree
 
-from tanjax._errors import NoRuleError, ShapeError, UnitError, describe, message
+from tanjax._errors import NoRuleError, RulePackError, ShapeError, UnitError, describe, message
 from tanjax._typing import DType, Function, Natural
 from tanjax.arrays import (
     AbstractArray,
@@ -37,9 +41,11 @@ from tanjax.arrays import (
     is_quantity,
     leading,
     over_batches,
+    read_static,
     unitful,
+    write_static,
 )
-from tanjax.registry import Operation
+from tanjax.registry import Operation, packs
 from tanjax.registry.quantities import UnitFunction
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_linear
@@ -56,6 +62,9 @@ class FactorizationPlan(NamedTuple):
     `r @ r^H = a`; `cholesky(matrix, parts)`: the dense lower factor, where the parts tell it, which
     serves as a root, too; `inv_quad(matrix, parts, b)`: `b^H a^-1 b` of a Hermitian matrix, where a
     second solution for its derivative would be dear; `diagonal_of_inverse(matrix, parts)`.
+
+    Functions of a plan are constants of their module, or of a plan that is one: by these names they
+    are pickled, and, if the module is of a rule pack, `jax.export` finds them again.
     """
 
     solve: Function
@@ -64,6 +73,36 @@ class FactorizationPlan(NamedTuple):
     cholesky: Function | None = None
     inv_quad: Function | None = None
     diagonal_of_inverse: Function | None = None
+
+    def __reduce__(self) -> tuple[Function, tuple[object, ...]]:
+        places = _places_of(self)
+        return (FactorizationPlan, tuple(self)) if "" in places else (_plan_at, (places,))
+
+
+def _places_of(plan: FactorizationPlan) -> tuple[str | None, ...]:
+    """Of each function `"module:name"` or `"module:plan.field"`, `""` if it has no such place."""
+    return tuple(f and next(_places(f), "") for f in plan)
+
+
+def _places(f: Function) -> Iterator[str]:
+    module = sys.modules.get(getattr(f, "__module__", ""))
+    for name, value in vars(module).items() if module else ():
+        if value is f:
+            yield f"{f.__module__}:{name}"
+        elif type(value) is FactorizationPlan:
+            fields = zip(FactorizationPlan._fields, value, strict=True)
+            yield from (f"{f.__module__}:{name}.{field}" for field, g in fields if g is f)
+
+
+def _plan_at(places: tuple[str | None, ...]) -> FactorizationPlan:
+    def function_at(place: str) -> Function:
+        module, _, name = place.partition(":")
+        found: PyTree = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
+    return FactorizationPlan(*[place and function_at(place) for place in places])  # type: ignore[arg-type]
 
 
 @functools.partial(
@@ -261,6 +300,36 @@ class Root:
         if unit is None:
             return y
         return y * unitful(jnp.ones((), _real(y)), unit ** Fraction(1, 2))
+
+
+def _write(aux: tuple[FactorizationPlan, *tuple[object, ...]]) -> bytes:
+    """The static part in an exported program: the functions of a plan are told by their places."""
+    return write_static("Factorization", (_places_of(aux[0]), *aux[1:]))
+
+
+def _read(data: Iterable[int]) -> tuple[object, ...]:
+    """Read it again. **Raises:** `RulePackError` if no rule pack has the functions."""
+    aux: PyTree = read_static(data)
+    for place in aux[0]:
+        module = (place or "").partition(":")[0]
+        known = any(f"{module}.".startswith(f"{pack.module}.") for pack in packs())
+        if not (known and module in sys.modules) and place is not None:
+            raise RulePackError(
+                message(
+                    "Factorization: no rule pack has a function of an exported program.",
+                    f"function: {place or 'one without a name'}",
+                    hint="install the pack; functions of its plans are constants of a module.",
+                )
+            )
+    return _plan_at(aux[0]), *aux[1:]
+
+
+export.register_pytree_node_serialization(
+    Factorization,
+    serialized_name="tanjax.Factorization",
+    serialize_auxdata=_write,
+    deserialize_auxdata=_read,
+)
 
 
 def batched_factorization(op: Operation, a: AbstractArray) -> Factorization:

@@ -103,11 +103,16 @@ def _to_device(
     return jax.device_put(self, device)
 
 
+def _is_operand(other: PyTree) -> bool:
+    """Whether an operator knows the other side: of what it does not know, that one may know us."""
+    return is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")
+
+
 def _binary(op: Operation, *, swapped: bool = False) -> Function:
     def method(self: AbstractArray, other: PyTree) -> Answer:
         if type(other) is bool:
             other = np.bool_(other)  # a number here; as an argument it would be static
-        if not (is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")):
+        if not _is_operand(other):
             return NotImplemented
         return op(other, self) if swapped else op(self, other)
 
@@ -118,7 +123,7 @@ def _elementwise(function: Function, name: str) -> Function:
     """Comparisons: dense and boolean, as for any array; never one truth value."""
 
     def method(self: AbstractArray, other: PyTree) -> Answer:
-        if type(other) is Unitful:  # which knows about units, and is asked next
+        if type(other) is Unitful or not _is_operand(other):  # units are known to quantities
             return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
         return function(*dense)
@@ -127,7 +132,14 @@ def _elementwise(function: Function, name: str) -> Function:
     return method
 
 
+def _power(self: AbstractArray, power: PyTree) -> Answer:
+    return function("numpy", "power")(self, power) if _is_operand(power) else NotImplemented
+
+
 def _getitem(self: AbstractArray, index: Index) -> PyTree:
+    index = _without_whole_axes(index, len(self.shape))
+    if type(index) is tuple and not index:
+        return self
     if self.batch_shape and _axes_of(index) <= len(self.batch_shape):
         return jax.tree.map(lambda leaf: leaf[index], self)
     found = _block_at(self, index)
@@ -159,11 +171,25 @@ def _block_at(self: AbstractArray, index: Index) -> AbstractArray | None:
     return block if isinstance(block, AbstractArray) and not lazy else None
 
 
-def _axes_of(index: Index) -> float:
-    """How many axes an index takes, `inf` if it depends on how many there are."""
+def _without_whole_axes(index: Index, ndim: int) -> Index:
+    """The index without an ellipsis, and without full slices at its end: `x[i, ...]` is `x[i]`."""
     parts = index if type(index) is tuple else (index,)
-    if any(part is Ellipsis for part in parts):
-        return float("inf")
+    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(dots) == 1:
+        rest = parts[: dots[0]], parts[dots[0] + 1 :]
+        parts = (*rest[0], *(slice(None),) * (ndim - _axes_of(sum(rest, ()))), *rest[1])
+    elif type(parts[-1] if parts else None) is not slice:
+        return index
+    if _axes_of(parts) > ndim:  # JAX says so
+        return index
+    while parts and type(parts[-1]) is slice and parts[-1] == slice(None):
+        parts = parts[:-1]
+    return parts
+
+
+def _axes_of(index: Index) -> int:
+    """How many axes an index takes."""
+    parts = index if type(index) is tuple else (index,)
     masks = [np.ndim(p) for p in parts if getattr(p, "dtype", np.int_) == np.bool_]
     return sum(masks) + sum(1 for p in parts if p is not None) - len(masks)
 
@@ -199,7 +225,7 @@ def install() -> None:
         setattr(cls, f"__{name}__", method)
         _FUNCTIONS[getattr(np, full)] = method
     cls.__abs__ = lambda self: function("numpy", "abs")(self)
-    cls.__pow__ = lambda self, power: function("numpy", "power")(self, power)
+    cls.__pow__ = _power
     cls.__neg__ = lambda self: ops.negative(self)
     cls.__pos__ = lambda self: self
     cls.__getitem__, cls.__iter__, cls.__len__ = _getitem, _iter, _len

@@ -1,10 +1,12 @@
 """Every array type among the parameters of optax, and as a field of an equinox Module."""
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optimistix
 import pytest
 
 import tanjax as tj
@@ -75,3 +77,13 @@ def test_gradients_of_fields_under_filters_are_structural():
     for name, bar in gradient.matrices.items():
         assert type(bar) is type(TREE[name])
     np.testing.assert_allclose(gradient.bias, loss(TREE))
+
+
+def test_an_array_is_the_whole_unknown_and_the_whole_state():
+    """Equinox writes `array**ω` for trees, and one array is a tree."""
+    start, solver = tj.Diagonal([1.0, 2.0]), optimistix.BFGS(1e-8, 1e-8)
+    loss = lambda d, _: tj.trace(d) - tj.logdet(d)
+    np.testing.assert_allclose(optimistix.minimise(loss, solver, start).value.diag, 1, rtol=1e-6)
+    term = diffrax.ODETerm(lambda t, d, _: -1.0 * d)
+    out = diffrax.diffeqsolve(term, diffrax.Euler(), 0.0, 1.0, 0.5, start)
+    np.testing.assert_allclose(out.ys.diag, [[0.25, 0.5]])

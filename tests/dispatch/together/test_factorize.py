@@ -1,9 +1,13 @@
 """Factor once: how many factorisations a value and its derivatives take; what a factor is."""
 
+import dataclasses
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 import tanjax as tj
 
@@ -121,6 +125,47 @@ def test_quadratic_form_of_a_vector_near_the_span_of_an_update_keeps_its_digits(
     np.testing.assert_allclose(value, b @ x, rtol=1e-4)
     np.testing.assert_allclose(b_bar, 2 * x, rtol=0, atol=2e-3 * np.max(np.abs(x)))
     np.testing.assert_allclose(noise_bar, -x @ x, rtol=1e-3)
+
+
+SMALL = tj.Symmetric(jnp.array([[3.0, 1.0], [1.0, 2.0]]), definite=True)
+SAVED = {
+    "Kronecker": tj.Kronecker(SMALL, SMALL),
+    "shifted": tj.Kronecker(SMALL, SMALL) + 2.0 * tj.Identity(4),
+    "sum": tj.KroneckerSum(SMALL, SMALL),
+    "Banded": tj.Banded(jnp.array([[0.0, 1.0, 1.0], [4.0, 5.0, 6.0], [1.0, 1.0, 0.0]]), 1, 1),
+    "SymTridiagonal": tj.SymTridiagonal([4.0, 5.0, 6.0], [1.0, 2.0]),
+    "Tridiagonal": tj.Tridiagonal([1.0, 0.5], [4.0, 5.0, 6.0], [1.0, 2.0]),
+    "Toeplitz": tj.Toeplitz(jnp.array([1.0, 2.0, 5.0, 2.0, 1.0])),
+    "Circulant": tj.Circulant(jnp.array([5.0, 2.0, 2.0])),
+    "Triangular": tj.Triangular(jnp.eye(2)),
+}
+
+
+@pytest.mark.parametrize("unit", [None, "kg"])
+@pytest.mark.parametrize("kind", [*TYPES, *SAVED])
+def test_a_factorization_pickles_and_is_exported(kind, unit):
+    """As every array type: the copy has the same structure, and solves as the original."""
+    a = TYPES[kind][0](definite(N)) if kind in TYPES else SAVED[kind]
+    f = tj.factorize(a if unit is None else a * tj.unit(unit))
+    b = jnp.linspace(0.5, 1.0, f.n)
+    exported = export.export(jax.jit(lambda f: (f, f.solve(b))))(f)
+    known = export.deserialize(exported.serialize())
+    again, solution = known.call(f)
+    for copy in (again, pickle.loads(pickle.dumps(f))):
+        assert jax.tree.structure(copy) == jax.tree.structure(f)
+        assert repr(copy.solve(b)) == repr(f.solve(b)) == repr(solution)
+
+
+OWN = tj.FactorizationPlan(lambda *_: 0, lambda *_: (1, 0))
+
+
+def test_a_plan_of_no_rule_pack_pickles_and_is_not_exported():
+    f = tj.Factorization(jnp.eye(2), (), OWN, 2)
+    assert pickle.loads(pickle.dumps(f)).plan == OWN
+    for plan in (OWN, OWN._replace(root=lambda *_: 0)):
+        written = export.export(jax.jit(lambda f: f))(dataclasses.replace(f, plan=plan)).serialize()
+        with pytest.raises(tj.RulePackError, match="no rule pack has a function"):
+            export.deserialize(written)
 
 
 def test_a_plan_of_ones_own_type():

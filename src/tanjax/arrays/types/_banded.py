@@ -7,7 +7,7 @@ from typing import Self
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 
 from tanjax._errors import ShapeError, describe
 from tanjax._typing import (
@@ -24,6 +24,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
+from .._free_forms import FreeForm, at
 from .._leaves import numpy_for
 from .._places import gather_where
 from .._register import register_array_type
@@ -34,6 +35,9 @@ from ._tridiagonal import band_block, band_query, no_entries
 @register_array_type(linear=True, isometric=True, injective=True)
 class Banded(AbstractArray):
     r"""A square matrix with `lower` diagonals below the main one and `upper` above it.
+
+    Samplers and Newton's method want its free numbers, not its stored ones, which hold corners
+    outside of the matrix, too: `tj.free_coordinates`.
 
     **Arguments:** `bands`, shape `(lower + upper + 1, n)`: the diagonals from the uppermost to the
     lowest, every entry in its column, $a_{ij}$ at `bands[upper + i - j, j]`, as in
@@ -67,8 +71,16 @@ class Banded(AbstractArray):
 
     def _without_corners(self, bands: Shaped[Array, "... width n"]) -> Shaped[Array, "... width n"]:
         n = bands.shape[-1]
+        return jnp.where(self._in_matrix(n), bands, jnp.zeros((), bands.dtype))
+
+    def _in_matrix(self, n: int) -> Bool[AnyArray, "width n"]:
         rows = np.arange(-self.upper, self.lower + 1)[:, None] + numpy_for(n).arange(n)
-        return jnp.where((rows >= 0) & (rows < n), bands, jnp.zeros((), bands.dtype))
+        return (rows >= 0) & (rows < n)
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        bands = self.bands
+        places = np.nonzero(self._in_matrix(bands.shape[-1]))
+        return None if positive else at(places, bands.shape, bands.dtype).of_field(self, "bands")
 
     @property
     def offsets(self) -> range:

@@ -23,6 +23,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field
+from .._free_forms import FreeForm, entries
 from .._places import gather_where
 from .._register import register_array_type
 
@@ -78,6 +79,10 @@ class Diagonal(AbstractArray):
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        is_complex = jnp.iscomplexobj(self.diag)
+        return None if positive and is_complex else entries(positive).of_field(self, "diag")
 
     def as_query(self) -> Query | None:
         return ("diagonal", (), self.diag) if self.diag.ndim == 1 else None

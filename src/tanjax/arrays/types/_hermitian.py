@@ -23,6 +23,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields, static_field
+from .._free_forms import FreeForm, definite, mirrored
 from .._register import register_array_type
 from .._show import show
 from ._symmetric import mirror, square
@@ -31,6 +32,9 @@ from ._symmetric import mirror, square
 @register_array_type(linear=True, isometric=True, injective=True)
 class Hermitian(AbstractArray):
     r"""A Hermitian matrix: equal to its conjugate transpose, with a real diagonal.
+
+    Samplers and Newton's method want its free numbers, not its stored ones, which hold each entry
+    twice: `tj.free_coordinates`.
 
     **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle that is mirrored, or `"mean"`;
     `definite=True` promises that the matrix is positive definite (see `Symmetric`).
@@ -112,6 +116,10 @@ class Hermitian(AbstractArray):
 
     def canonical(self) -> Self:
         return self.replace(data=hermitian_part(self.data))
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        form = definite(self.data) if positive or self.definite else mirrored(self.data, True)
+        return form.of_field(self, "data")
 
 
 def hermitian_part(dense: Shaped[Array, "... n n"]) -> Shaped[Array, "... n n"]:

@@ -33,6 +33,7 @@ from .._abstract import (
     set_fields,
     static_field,
 )
+from .._free_forms import FreeForm, definite, mirrored
 from .._register import register_array_type
 from .._show import show
 from ..cotangents._outer import Outer
@@ -43,6 +44,9 @@ from ._diagonal import Diagonal
 @register_array_type(linear=True, isometric=True, injective=True)
 class Symmetric(AbstractArray):
     r"""A symmetric matrix, real or complex (for complex Hermitian ones see `Hermitian`).
+
+    Samplers and Newton's method want its free numbers, not its stored ones, which hold each entry
+    twice: `tj.free_coordinates`.
 
     **Arguments:** `data`, shape `(n, n)`; `uplo`: which triangle of `data` is mirrored, `"U"`
     or `"L"`; `"mean"` averages both. `definite=True` promises that the matrix is positive
@@ -128,6 +132,12 @@ class Symmetric(AbstractArray):
 
     def canonical(self) -> Self:
         return self.replace(data=symmetric_part(self.data))
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        if positive and jnp.iscomplexobj(self.data):
+            return None
+        form = definite(self.data) if positive or self.definite else mirrored(self.data, False)
+        return form.of_field(self, "data")
 
 
 def square(cls: str, data: Matrixlike) -> Shaped[Array, "n n"]:

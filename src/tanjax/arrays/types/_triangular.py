@@ -22,6 +22,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, set_fields, static_field
+from .._free_forms import FreeForm, triangle
 from .._register import register_array_type
 from ._diagonal import Diagonal
 from ._symmetric import square
@@ -30,6 +31,9 @@ from ._symmetric import square
 @register_array_type(isometric=True, injective=True)
 class Triangular(AbstractArray):
     r"""A lower or upper triangular matrix, optionally with ones on its diagonal.
+
+    Samplers and Newton's method want its free numbers, not its stored ones, which hold the zeros,
+    too: `tj.free_coordinates`.
 
     **Arguments:** `data`, shape `(n, n)`, masked by the constructor; `lower`; `unit_diagonal`.
 
@@ -109,6 +113,10 @@ class Triangular(AbstractArray):
 
     def canonical(self) -> Self:
         return self.replace(data=self._mask(self.data))
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        form = triangle(self.data, self.lower, int(self.unit_diagonal), positive)
+        return form.of_field(self, "data")
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         diag = jnp.diagonal(self.data, axis1=-2, axis2=-1)

@@ -191,7 +191,7 @@ def cholesky_inverse(self: Array, upper: bool = False) -> Array:
 @implements(aten.linalg_matrix_exp)
 def linalg_matrix_exp(self: Array) -> Array:
     matrix("linalg.matrix_exp", self)
-    return expm(self)
+    return dispatch.expm(self)
 
 
 def _tolerance(x: ArrayLike, s: Array) -> Array:
