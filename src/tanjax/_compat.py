@@ -77,8 +77,8 @@ def align(tree: T, *like: object) -> T:
         missing = tuple(sorted(axes - varying_axes(x)))
         if not missing:
             return x
-        is_key = jax.dtypes.issubdtype(jnp.result_type(x), jax.dtypes.extended)
-        known = not (is_key or isinstance(x, Tracer))
+        is_number = jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+        known = is_number and not isinstance(x, Tracer)
         return lax.pcast(constant(x) if known else x, missing, to="varying")
 
     return jax.tree.map(cast, tree)
@@ -90,7 +90,8 @@ def constant(x: Array | np.ndarray) -> Array:
     The batching rule of `cond` casts the operands of a branch to what its index varies over, and
     its constants are operands, but keeps the equations: a cast among them is then one too many.
     """
-    if not jax.sharding.get_abstract_mesh().manual_axes:
+    is_number = jnp.issubdtype(jnp.result_type(x), jnp.inexact)  # integers have no linear map
+    if not (is_number and jax.sharding.get_abstract_mesh().manual_axes):
         return jnp.asarray(x)
     numbers = np.asarray(x)
     make = lambda *_: [jnp.asarray(numbers)]

@@ -323,7 +323,7 @@ def cases() -> Iterator[Case]:
         for a, thorough in types:
             skip = ("variants",) if op is thorough else ASKED_ONCE
             yield Case(op, a, **keywords).declare(skip=skip)
-    far = jnp.asarray([64.0, 1.0, 1 / 8])  # whose exponential is balanced
+    far = jnp.asarray([64.0, 1.0, 1 / 8], complex)  # whose exponential is balanced
     for op, a in (
         (tj.expm, s.regular(3, complex=True) * far / far[:, None]),
         (tj.sqrtm, s.regular(2)),

@@ -94,7 +94,8 @@ def _balance(size: Square, enough: float) -> Column:
 
 def _power_of_two(exponent: Numbers, like: Square) -> Numbers:
     """Exactly that power, which `exp2` is not, in the dtype of a matrix."""
-    return jnp.ldexp(jnp.ones((), exponent.dtype), exponent.astype(int)).astype(like.dtype)
+    one = jnp.ones_like(exponent)  # of a scalar one JAX forgets over which axes it varies
+    return jnp.ldexp(one, exponent.astype(int)).astype(like.dtype)
 
 
 def _pade(a: Square, numerator: tuple[int, ...]) -> Square:
