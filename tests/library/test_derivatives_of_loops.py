@@ -12,7 +12,7 @@ import pytest
 
 import tanjax as tj
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 N = 5
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import pytest
 import tanjax as tj
 from comparisons import dense_tree
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 with_ = functools.partial
 STANDARD = with_(jax.numpy_dtype_promotion, "standard")  # JAX's own functions need it

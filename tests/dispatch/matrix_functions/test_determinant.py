@@ -10,7 +10,7 @@ import pytest
 
 import tanjax as tj
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 
 def by_permutations(a):

@@ -18,7 +18,7 @@ from tanjax.registry.quantities import UnitFunction
 sys.path.append(str(Path(__file__).parents[3] / "docs"))
 import generate_conformance
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 ARRAY_API = ("numpy", "linalg", "fft", "lax")
 

@@ -8,7 +8,7 @@ from jax import lax
 
 import tanjax as tj
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 RNG = np.random.default_rng(0)
 ORDERS = ("nuc", 2, -2)

@@ -16,7 +16,7 @@ from jax import lax
 
 import tanjax as tj
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 METRE, KILOMETRE = tj.unit("m"), tj.unit("km")
 SHAPES = {"a": (5,), "b": (5,), "m": (3, 4), "s": (), "c": (3,), "q": (3,), "S": (3, 3), "D": (3,)}

@@ -15,7 +15,7 @@ from tanjax.scale.graph._build import build
 from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.numbers._wide import Wide, as_float
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 GENERATORS = ["threefry2x32", "rbg", "unsafe_rbg"]
 

@@ -15,7 +15,7 @@ sys.path.append(str(DOCS))
 import generate_hard_formulas  # noqa: E402
 from hard_formulas import ALLOWED, FORMULAS, Formula, cells, ulps  # noqa: E402
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 CASES = [(formula, dtype) for formula in FORMULAS for dtype in formula.dtypes]
 NAMES = [f"{i}-{f}-{dtype.__name__}" for i, f in enumerate(FORMULAS) for dtype in f.dtypes]
