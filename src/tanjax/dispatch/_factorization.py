@@ -192,10 +192,10 @@ class Factorization:
     def root(self) -> Root:
         r"""One `r` with `r @ r^H = a`, to be multiplied: `r @ z` has the covariance `a`.
 
-        Of a positive definite matrix; of others the products are nan. A type that does not say that
-        it is Hermitian (`Circulant`, `Banded`, `Tridiagonal`) may hold no other matrix, either. It
-        is the Cholesky factor of dense arrays and bands, of Kronecker products plus a multiple of
-        the identity the Hermitian root. **Returns:** a `Root`, in the square root of the unit.
+        The products are nan where the matrix is not positive definite, or, of a type that may hold
+        others (`Circulant`, `Banded`, `Tridiagonal`), not Hermitian. The root is the Cholesky
+        factor of dense arrays and bands, and the Hermitian root of Kronecker products plus a
+        multiple of the identity. **Returns:** a `Root`, in the square root of the unit.
 
         **Raises:** `ShapeError` if the factors tell none (`has_root`): so of a `Toeplitz` matrix,
         and of a `Symmetric` or `Hermitian` one without `definite=True`.

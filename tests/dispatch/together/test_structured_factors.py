@@ -192,6 +192,13 @@ def test_a_matrix_without_a_root_gives_nan_and_a_type_without_one_an_error():
         tj.factorize(SHIFTED).root() @ jnp.ones(N + 1)
 
 
+def test_uneven_noise_that_is_not_positive_gives_nan():
+    noise = tj.Kronecker(tj.Diagonal(jnp.array([1.0, -0.5])), tj.Identity(3))
+    a = tj.Kronecker(A, B) + noise
+    assert bool(jnp.isnan(tj.solve(a, jnp.ones(N))).all())
+    np.testing.assert_allclose(a @ tj.solve(a.to_dense(), jnp.ones(N)), jnp.ones(N), rtol=1e-9)
+
+
 def test_quantities_batches_and_narrow_numbers():
     metre = tj.unit("m")
     f = tj.factorize(SHIFTED * metre**2)
