@@ -2,7 +2,8 @@
 
 A block marked `python` is executed; one that begins with `>>>` is a doctest. A block marked
 `output` is compared with everything printed since the `output` block before it, where `...` stands
-for any text. The page fails at its first block that raises, warns or shows something else.
+for any text. The page fails at its first block that raises, warns or shows something else. What a
+page writes to its folder goes with the run.
 
     python docs/run_page.py README.md docs/pages/*.md
 """
@@ -11,6 +12,7 @@ import contextlib
 import doctest
 import io
 import sys
+import tempfile
 import types
 import warnings
 
@@ -43,7 +45,8 @@ def run_page(path: str) -> int:
     module = sys.modules["page"] = types.ModuleType("page")
     page.namespace = vars(module)
     examples = list(page)
-    with contextlib.redirect_stdout(printed):
+    folder = tempfile.TemporaryDirectory()
+    with contextlib.redirect_stdout(printed), folder as scratch, contextlib.chdir(scratch):
         for example in examples:
             example.evaluate()
     return len(examples)

@@ -107,7 +107,9 @@ def system_of(a: Band, b: DenseColumns) -> Function:
     """`solve(b, transposed=False)`, of one dtype, by one elimination for both directions."""
     dtype = jnp.result_type(a.dtype, b)
     of_lapack = dtype in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128)
-    if isinstance(a, tj.Banded) or as_columns(b).shape[1] > FEW or not of_lapack:
+    columns = as_columns(b).shape[1]
+    are_few = isinstance(columns, int) and columns <= FEW  # a symbolic number may be large
+    if isinstance(a, tj.Banded) or not are_few or not of_lapack:
         return Eliminated(a, dtype).solve
 
     def solve(b: DenseColumns, *, transposed: bool = False) -> DenseColumns:
