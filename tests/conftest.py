@@ -4,7 +4,9 @@ import zlib
 import tanjax as tj
 from jax_session import collect as collect, float32 as float32, getkey as getkey
 from tanjax.testing.pytest_plugin import CheckItem
+from tanjax.transforms._making import said_of_powers
 
+said_of_powers.set()  # tests of quantities that leave their dtype are many: one test looks at it
 tj.rules.packs()  # before a test imports a module of theirs: each rule says from which one it is
 
 collect_ignore = [] if importlib.util.find_spec("torch") else ["bridges/torch"]

@@ -199,3 +199,56 @@ def test_the_loss_says_its_own_unit():
     for nonsense in ([1.0], jnp.ones(2), {"a": 1.0}, True):
         with pytest.raises(tj.UnitError, match="unit of a loss"):
             structural(params, gradients, nonsense)
+
+
+OPTIMISERS = {
+    "adam": lambda mass, unit: optax.adam(0.01 * mass, eps=0.0),
+    "rmsprop": lambda mass, unit: optax.rmsprop(0.01 * mass, eps=0.0, initial_scale=0.0),
+    "momentum": lambda mass, unit: optax.sgd(0.01 * mass * mass, momentum=0.9),
+    "bridge adam": lambda mass, unit: adam(0.01 * mass * unit, eps=0.0),
+    "bridge momentum": lambda mass, unit: sgd(0.01 * (mass * unit) * (mass * unit), momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("mass", [6e24, 1e-30])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_hundred_steps_in_float32_far_from_one_keep_one_structure(name, mass):
+    """Squares of gradients leave float32; outside of the labels of the state nothing does."""
+    kg, of_bridge = tj.unit("kg"), name.startswith("bridge")
+    relative = lambda x: ((x / (mass * kg)).to_value("1") - 1.0) ** 2
+    gradient = (tj.grad if of_bridge else jax.grad)(relative)
+    apply = apply_updates if of_bridge else optax.apply_updates
+    optimiser = OPTIMISERS[name](mass, kg)
+
+    def step(x, state):
+        updates, state = optimiser.update(gradient(x), state, x)
+        return apply(x, updates), state
+
+    x = jnp.float32(2 * mass) * kg
+    state, structures = optimiser.init(x), set()
+    step = tj.jit(step, check="now")
+    for _ in range(100):
+        x, state = step(x, state)
+        structures.add(jax.tree.structure((x, state)))
+    assert len(structures) == 1
+    assert x.scale == 0
+
+    reference = OPTIMISERS[name.removeprefix("bridge ")](mass, 1.0)
+    y = jnp.float64(2 * mass)
+    memory = reference.init(y)
+    for _ in range(100):
+        slope = jax.grad(lambda y: (y / mass - 1.0) ** 2)(y)
+        updates, memory = reference.update(slope, memory, y)
+        y = optax.apply_updates(y, updates)
+    np.testing.assert_allclose(x.to_value("kg"), y, rtol=1e-5)
+
+
+def test_powers_of_two_in_labels_count_or_are_refused():
+    """1e60 m² in float32 is stored as 1.2 · 2^199: a bridge reads the number, not the leaf."""
+    area, one = tj.Unitful(1e60, "m2").astype(jnp.float32), jnp.float32(1.0) * m**2
+    moved = apply_updates({"a": area}, {"a": -0.5 * area})["a"]
+    np.testing.assert_allclose(moved.astype(jnp.float64).to_value("m2"), 5e59, rtol=1e-6)
+    assert structural(one, 1e-3 * area / area).to_value("m2") == np.float32(1e-3)
+    for refused in (lambda: apply_updates(one, area), lambda: structural(one, area / m**2)):
+        with pytest.raises(tj.ScaleError, match="does not fit in float32"):
+            refused()

@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 
 import tanjax as tj
 from tanjax.transforms import _arguments, _making, _planning, _watch
+from tanjax.transforms._making import said_of_powers
 from tanjax.transforms._planning import PlannedFunction
 
 pytestmark = pytest.mark.core
@@ -850,3 +851,60 @@ def test_programs_with_effects_say_that_looks_are_slow():
         planned(jnp.float32(2 + i))
     with pytest.warns(tj.ScaleWarning, match="slow"):
         planned(jnp.float32(17))
+
+
+@pytest.mark.parametrize("size", [1e40, 1e-50])
+def test_results_that_fit_leave_without_a_power_whatever_came_in(size):
+    """A label with a power is for numbers that do not fit, and for these only."""
+    x = tj.Unitful(size, "m").astype(jnp.float32)
+    assert x.scale
+    rest = tj.Unitful(3e7 / size, "s").astype(jnp.float32)
+    kept, back, closed = tj.jit(lambda y, rest: (y + y, (y / size) * 3e7, x * rest))(x, rest)
+    assert (back.scale, closed.scale) == (0, 0)
+    for found in (back, closed):
+        np.testing.assert_allclose(found.stored, 3e7, rtol=1e-6)
+    np.testing.assert_allclose(number(kept), 2 * size, rtol=1e-6)
+    assert kept.scale
+
+
+def test_state_far_from_one_keeps_its_structure():
+    """Round exponents: a state that grows by 2^50 in five steps leaves in one structure."""
+    step = tj.jit(lambda x: x * 1e3)
+    x, structures = tj.Unitful(jnp.float32(1e37), "m"), set()
+    for _ in range(5):
+        x = step(x)
+        structures.add(jax.tree.structure(x))
+    np.testing.assert_allclose(number(x), 1e52, rtol=1e-5)
+    assert len(structures) == 1
+
+
+def test_trees_of_one_unit_fit_together_inside_whatever_their_labels():
+    """`jax.tree.map`, `jax.lax.scan` compare structures: inside of `tj.jit` none has a power."""
+    area, start = tj.Unitful(1e60, "m2").astype(jnp.float32), jnp.float32(0.0) * tj.unit("m2")
+
+    def total(start, area):
+        both = jax.tree.map(jnp.add, start, area)
+        return jax.lax.scan(lambda c, _: (jax.tree.map(jnp.add, c, area), None), both, length=2)[0]
+
+    np.testing.assert_allclose(number(tj.jit(total)(start, area)), 3e60, rtol=1e-6)
+    many = {name: start for name in "abcdef"} | {"g": area}  # a function of their values
+    out = tj.jit(lambda p: jax.tree.map(lambda x, y: x + y, p["a"], p["g"]))(many)
+    np.testing.assert_allclose(number(out), 1e60, rtol=1e-6)
+
+
+def test_labels_keep_their_powers_where_nobody_plans():
+    x = tj.Unitful(1e60, "m2").astype(jnp.float32)
+    half = tj.jit(lambda x: 0.5 * x)
+    number(half(x))  # planned first: another program
+    with pytest.warns(tj.ScaleWarning, match="trace"):
+        out = jax.jit(half)(x)
+    np.testing.assert_allclose(number(out), 5e59, rtol=1e-6)
+    np.testing.assert_allclose(number(tj.jit(lambda x: 0.5 * x, scale=False)(x)), 5e59, rtol=1e-6)
+
+
+def test_first_label_with_a_power_is_said_once():
+    said_of_powers.clear()
+    square = lambda x: {"area": x * x, "length": x}
+    with pytest.warns(tj.ScaleWarning, match=r"(?s)said once.*results\['area'\]: float32 · 2\^"):
+        tj.jit(square)(jnp.float32(1e30) * tj.unit("m"))
+    tj.jit(square)(jnp.float32(1e30) * tj.unit("kg"))

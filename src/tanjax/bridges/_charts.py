@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+import tanjax.arrays as arrays
 from tanjax._errors import ShapeError, UnitError, message
 from tanjax.arrays import (
     convert,
     is_quantity,
     is_structured,
     label_of,
-    stored_of,
     taken_apart,
     unitful,
 )
@@ -107,13 +107,14 @@ def number_in(where: str, x: PyTree, unit: Unit | None) -> PyTree:
     """The number of a quantity in a unit; `None` stands for a plain number.
 
     Zero has every unit; plain numbers and dimensionless quantities mix.
-    **Raises:** `UnitError` naming the place and both units.
+    **Raises:** `UnitError` naming the place and both units; `ScaleError` if the dtype of a quantity
+    with a power of two does not hold the number there.
     """
     if x is None or (type(x) in (int, float) and x == 0):
         return x
     given, target = (x.label if is_quantity(x) else one), (unit or one)
     if given.dimension is target.dimension:
-        return convert(stored_of(x), given, target)
+        return arrays.number_in(x, target) if is_quantity(x) else convert(x, given, target)
     raise UnitError(
         message(
             f"{where}: the unit does not fit.",

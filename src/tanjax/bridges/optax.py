@@ -60,7 +60,8 @@ def structural(
     **Returns:** a tree like `params`, every leaf with the type and the unit label of its parameter,
     with the numbers that `jax.grad` would give for the loss in `loss_unit`.
 
-    **Raises:** `UnitError` naming the leaf whose gradient is not in `[loss]/[parameter]`.
+    **Raises:** `UnitError` naming the leaf whose gradient is not in `[loss]/[parameter]`;
+    `ScaleError` if its numbers do not fit in their dtype.
     """
     loss = None if loss_unit is None else _as_unit(loss_unit)
     done: list[PyTree] = []
@@ -71,7 +72,7 @@ def structural(
         value, own = split_unit(x)
         number, unit = split_unit(g)
         got = unit * own.delta
-        loss = loss or got
+        loss = loss or got.plain
         if got.dimension is not loss.dimension:
             raise UnitError(
                 message(
@@ -81,7 +82,7 @@ def structural(
                     hint="all gradients of one loss are in [loss]/[parameter].",
                 )
             )
-        plain = arrays.structural(value, convert(number, got, loss))
+        plain = arrays.structural(value, arrays.number_in(unitful(number, got), loss))
         done.append(unitful(plain, own) if is_quantity(x) else plain)
     return _like(params, done)
 
@@ -150,7 +151,8 @@ def from_natural(
 def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
     """`optax.apply_updates` in true units: an update is converted to the unit of its parameter.
 
-    **Raises:** `UnitError` naming the leaf whose update has another dimension.
+    **Raises:** `UnitError` naming the leaf whose update has another dimension; `ScaleError` if it
+    does not fit in the unit of its parameter.
     """
     done = []
     for path, x, u in _pairs("apply_updates", params, updates):

@@ -33,7 +33,7 @@ from tanjax.units import conversion
 
 from ._arguments import NOBODY, Args, Direct, Jitted, Kwargs, Last, Leaf, Options
 from ._nested import Layout, Units, emptied, filled, labelled, take_apart
-from ._packing import MANY, Packed, pack, unpack
+from ._packing import MANY, Packed, pack, unpack, without_powers
 from ._planning import CHECKS, PlannedFunction
 
 if TYPE_CHECKING:
@@ -240,7 +240,10 @@ class Compiled:
     def _watched(self, key: Key, fun: Function, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Trace; if a result depends on the units, remember not to convert such arguments."""
         with watching() as found:
+            if self._scale:
+                args, kwargs = without_powers((args, kwargs))
             out = fun(*args, **kwargs)
+            out = without_powers(out) if self._scale else out
         if found:
             self._fixed.add(key)
             self._direct, self._same = _NEVER, _NO_QUANTITIES
@@ -364,15 +367,17 @@ def jit(
     on its numbers in a wide range. If plain JAX loses nothing, the program is JAX's, bit by bit.
     Otherwise values get powers of two, so that SI numbers work in float32, bfloat16 and float16:
     what the plan does not touch keeps its bits, the rest is within rounding. Results without a unit
-    go back to exponent 0, quantities keep theirs if they need it (`q.scale`). A later call uses a
-    plan if its arguments are in windows: bounds prove the plan there, or a flag in the program says
-    whether a number inside left its window. Other calls are looked at. `.plans` tells which
-    (`grade`). See `tj.scale_graph`. Gradients are planned if they are inside, `tj.jit(tj.grad(f))`.
+    go back to exponent 0, quantities keep a round one if their dtype does not hold them without
+    (`q.scale`); inside, no label has any. A later call uses a plan if its arguments are in windows:
+    bounds prove the plan there, or a flag in the program says whether a number inside left its
+    window. Other calls are looked at. `.plans` tells which (`grade`). See `tj.scale_graph`.
+    Gradients are planned if they are inside, `tj.jit(tj.grad(f))`.
 
     **Warns:** `ScaleWarning`, if entries of the results are lost for want of a common exponent, if
     numbers cannot be looked at (a callback, an unknown primitive, a long loop), if a constant was
     lost, if results that were handed back left their windows, and once if 16 calls in a row were
-    looked at, or if it is called under a trace of JAX, where it is plain JAX.
+    looked at, or if it is called under a trace of JAX, where it is plain JAX. Once in a process, if
+    a label has a power of two.
 
     **Units:** the first call with arguments of some dimensions decides in which units the program
     works; later arguments are converted to them. The program is compiled again for the units given

@@ -30,7 +30,7 @@ from tanjax.arrays import planned
 
 from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options
 from ._memory import UsesRefs, without_memory, without_refs
-from ._packing import relabelled
+from ._packing import relabelled, unpack
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -372,6 +372,26 @@ def is_worse(planned: PyTree, plain: PyTree) -> bool:
     pairs = zip(*map(jax.tree.leaves, (planned, plain)), strict=True)
     known = [(x, y) for x, y in pairs if jnp.issubdtype(y.dtype, jnp.inexact)]
     return any(bool(jnp.any(jnp.isfinite(y) & ~jnp.isfinite(x))) for x, y in known)
+
+
+said_of_powers = threading.Event()  # once in a process: the user knows it then
+
+
+def powers(name: str | Function, out: PyTree, exponents: list[int]) -> str:
+    """What is said of results that leave with a power of two in their label."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(unpack(out))
+    found = zip(paths, exponents, strict=True)
+    where = [f"results{jax.tree_util.keystr(p)}: {x.dtype} · 2^{e}" for (p, x), e in found if e]
+    return message(
+        f"tj.jit of {name}: quantities that do not fit in their dtype carry a power of two in "
+        "their label (said once).",
+        where[0].replace(".stored:", ":") + (f", and {len(where) - 1} more" if where[1:] else ""),
+        "why: `q.to(...)`, operations and bridges count it. Code that reads leaves does not "
+        "(`optax.global_norm`, files of equinox and orbax), and to plain JAX a label with a power "
+        "is another structure (`jax.lax.scan`).",
+        hint="a unit near the numbers, a wider dtype, or do it inside of `tj.jit`, where no label "
+        "has a power.",
+    )
 
 
 def failed(name: str | Function, error: Exception) -> str:

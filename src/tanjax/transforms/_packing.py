@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
 from jaxtyping import PyTree
 
-from tanjax._typing import Primal
-from tanjax.arrays import Unitful, is_structured, taken_apart, unitful
+from tanjax._typing import Function, Primal
+from tanjax.arrays import (
+    Unitful,
+    is_inexact,
+    is_quantity,
+    is_structured,
+    shift,
+    taken_apart,
+    unitful,
+)
 
 MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
 
@@ -55,6 +65,40 @@ def unpack(out: PyTree) -> PyTree:
         for v, u in zip(out.values, units)  # noqa: B905  (`strict` costs 2 us per 100)
     ]
     return treedef.unflatten(labelled)
+
+
+# Whether a program is traced that nobody plans: there powers of two stay in labels.
+_unplanned = contextvars.ContextVar("unplanned", default=False)
+
+
+def unplanned(fun: Function) -> Function:
+    """The function where nobody plans its exponents: quantities keep their powers of two."""
+
+    @functools.wraps(fun)
+    def traced(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        token = _unplanned.set(True)
+        try:
+            return fun(*args, **kwargs)
+        finally:
+            _unplanned.reset(token)
+
+    return traced
+
+
+def without_powers(tree: PyTree) -> PyTree:
+    """Quantities at exponent 0, where the program is planned: the plan has their exponents.
+
+    Inside of a planned program one unit is one structure, so that trees of quantities fit together.
+    """
+    if _unplanned.get():
+        return tree
+
+    def moved(x: PyTree) -> PyTree:
+        if not (is_quantity(x) and x.label.scale and is_inexact(x) and not is_structured(x.stored)):
+            return x
+        return unitful(shift(x.stored, x.label.scale), x.label.plain)
+
+    return jax.tree.map(moved, tree, is_leaf=is_quantity)
 
 
 def _slots(out: PyTree) -> tuple[list[Primal], list[Any], Any]:

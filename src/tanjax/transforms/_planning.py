@@ -37,6 +37,7 @@ from ._arguments import (
     ARRAYS,
     Args,
     Form,
+    Jitted,
     Kwargs,
     Last,
     Leaves,
@@ -50,8 +51,19 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import ABSTRACT, PARTLY, SHORT, SLOW, Making, failed, is_worse
+from ._making import (
+    ABSTRACT,
+    PARTLY,
+    SHORT,
+    SLOW,
+    Making,
+    failed,
+    is_worse,
+    powers,
+    said_of_powers,
+)
 from ._memory import OnMemory, are_memory
+from ._packing import unplanned
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -85,6 +97,7 @@ class PlannedFunction:
     ) -> None:
         self._making = Making(fun, options, over_hosts, written or fun, check != "off")
         self.jitted, self._given = self._making.jitted, self._making.given
+        self._unplanned: Jitted = jax.jit(unplanned(fun), **options)
         self._fun, self._options, self._flat, self._check = fun, options, flat, check
         self._said: set[str] = set()
         self._recent: Case | None = None
@@ -155,7 +168,7 @@ class PlannedFunction:
         if case is None:
             if any(isinstance(x, jax.core.Tracer) for x in leaves) and not is_planned():
                 self._once(ABSTRACT)
-            return self.jitted(*args, **kwargs)
+            return self._unplanned(*args, **kwargs)
         # Of the arrays of several hosts, `aval` does not say that they are.
         if self._given.static is None and not are_several():
             self._recent = case
@@ -170,7 +183,7 @@ class PlannedFunction:
         except Exception as error:  # memory, or the compiler; nothing is remembered of it
             if case.closed.effects:
                 raise
-            out = self.jitted(*args, **kwargs)  # what JAX cannot run raises again
+            out = self._unplanned(*args, **kwargs)  # what JAX cannot run raises again
             self._fails(error)
             return out
 
@@ -310,10 +323,14 @@ class PlannedFunction:
         try:
             found = self._making.find(case, leaves)
         except Exception as error:  # nothing is remembered of it
-            out = self.jitted(*args, **kwargs)
+            out = self._unplanned(*args, **kwargs)
             self._fails(error)
             return out
         entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
+        if found.is_new and any(plan.output_exponents) and not said_of_powers.is_set():
+            said_of_powers.set()
+            text = powers(self._making.name, case.out, plan.output_exponents)
+            warnings.warn(text, ScaleWarning, stacklevel=outside())
         kept, in_a_row = self._given.kept(args, kwargs), case.state.in_a_row
         if found.is_new and plan.doubts and not (plan.has_effects or self._is_over_hosts):
             entry, alarms = self._ask_plain(case, entry, alarms, kept)
@@ -495,6 +512,7 @@ class PlannedFunction:
         """Forget all programs and plans."""
         self.read_flags()
         self._making.clear()
+        self._unplanned.clear_cache()
         self.last, self._recent, self._looping, self._of_hosts = Last(), None, None, None
         self._on_memory = OnMemory()
 

@@ -12,7 +12,7 @@ from tanjax._typing import Function
 from tanjax.arrays import is_quantity, planned
 
 from ._memory import UsesRefs, without_memory, without_refs
-from ._packing import free_leaves
+from ._packing import free_leaves, without_powers
 
 
 def scale_graph(fun: Function) -> Function:
@@ -38,8 +38,8 @@ def scale_graph(fun: Function) -> Function:
         shapes: list[PyTree] = []
 
         def on_leaves(*given: PyTree) -> PyTree:
-            a, k = jax.tree.unflatten(treedef, given)
-            out = fun(*a, **k)
+            a, k = without_powers(jax.tree.unflatten(treedef, given))
+            out = without_powers(fun(*a, **k))
             if not shapes:  # other traces, for crushed constants, come after
                 shapes.append(out)
             return out

@@ -176,6 +176,18 @@ def problem_of(
     return AssignmentProblem(low, high, value_pin, cost, use_value, use_pin, rows)
 
 
+def _round(low: int, high: int) -> int:
+    """The multiple of the largest power of two in the middle half of an interval without 0.
+
+    Numbers that are nearly as large leave at the same exponent: one structure for many steps.
+    """
+    quarter, step = (high - low) // 4, 1
+    low, high = low + quarter, high - quarter
+    while -(-low // (2 * step)) * 2 * step <= high:
+        step *= 2
+    return -(-low // step) * step
+
+
 def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
     return tuple((c, x.index + count if type(x) is Use else x.index) for c, x in row)
 
@@ -197,6 +209,10 @@ def assign_exponents(
     problem = problem_of(graph, m, free_outputs, demand)
     problem.value_pin[[value.index for value in alone[0]]] = 0
     problem.use_pin[[use.index for use in alone[1]]] = 0
+    for use in graph.outputs:
+        together = demand.kept != "leaving" or _range.holds_together(use.value, m)
+        if problem.use_pin[use.index] == FREE and together:
+            problem.use_pin[use.index] = _round(*_range.exponents(use.value, m))
     solution = assign(problem)
     _verify(problem, solution)
     record = _solved.get()
