@@ -20,6 +20,7 @@ from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import tanjax as tj
+import tanjax.numpy as tnp
 from tanjax.transforms import _arguments, _making, _planning, _watch
 from tanjax.transforms._making import said_of_powers
 from tanjax.transforms._planning import PlannedFunction
@@ -900,6 +901,34 @@ def test_labels_keep_their_powers_where_nobody_plans():
         out = jax.jit(half)(x)
     np.testing.assert_allclose(number(out), 5e59, rtol=1e-6)
     np.testing.assert_allclose(number(tj.jit(lambda x: 0.5 * x, scale=False)(x)), 5e59, rtol=1e-6)
+
+
+def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):
+    """A spring of 1e-9 m in steps of 1e-17 s, in float16: the labels hold what no plan is sure of."""
+    monkeypatch.setattr(_making, "_MEASURED", 0)
+
+    def energy(x, v, dt, omega):
+        def step(state, _):
+            x, v = state
+            v = v - omega * omega * x * dt
+            return (x + v * dt, v), x[0]
+
+        steps = tj.checkpoint(lambda state, _: tj.scan(step, state, None, length=20))
+        return tnp.sum(tj.scan(steps, (x, v), None, length=20)[1] ** 2)
+
+    def given(dtype):
+        places = np.linspace(1e-9, 2e-9, 2)
+        numbers = (places, "m"), (0 * places, "m/s"), (1e-17, "s"), (2e15, "1/s")
+        return [tj.Unitful(x, unit).astype(dtype) for x, unit in numbers]
+
+    slope = tj.value_and_grad(energy, argnums=3)
+    planned, right = tj.jit(slope), jax.jit(slope)(*given(jnp.float64))
+    for _ in range(2):
+        out = planned(*given(jnp.float16))
+        (program,) = planned._known.values()
+        assert next(iter(program._making.cases.values())).state.keeps_powers
+        for got, true in zip(out, right, strict=True):
+            np.testing.assert_allclose(number(got), number(true), rtol=0.03)
 
 
 def test_first_label_with_a_power_is_said_once():

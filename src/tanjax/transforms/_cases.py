@@ -94,7 +94,8 @@ class State(NamedTuple):
 
     **Fields:** `entries`: the last one found first; `handed`: of the last call; `unread`: flags of
     loops that have ended; `is_rewritten`: XLA has made infinities or zeros that no number explains,
-    so that everything is hidden from it; `in_a_row`: so many calls that no window covers.
+    so that everything is hidden from it; `in_a_row`: so many calls that no window covers;
+    `keeps_powers`: labels keep their powers of two, because no plan is known to be right.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -102,6 +103,7 @@ class State(NamedTuple):
     unread: tuple[jax.Array | bool, ...] = ()
     is_rewritten: bool = False
     in_a_row: int = 0
+    keeps_powers: bool = False
 
 
 class Case:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -24,13 +25,13 @@ from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._errors import message
+from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import planned
 
 from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options
 from ._memory import UsesRefs, without_memory, without_refs
-from ._packing import relabelled, unpack
+from ._packing import relabelled, telling, unpack
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -82,7 +83,7 @@ class Making:
 
     **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: what
     was traced, by kinds of arguments, the last one used last; `made`: every plan by its number;
-    `written`: the user's function.
+    `written`: the user's function; `moves`: whether its traces took powers of two out of labels.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Making:
         self.given = Arguments(fun, options)
         self.cases: OrderedDict[Key, Case] = OrderedDict()
         self.made: OrderedDict[int, Plan] = OrderedDict()
-        self.written = written
+        self.written, self.moves = written, False
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
         self._checks = checks
         self._count = 0  # of plans
@@ -139,7 +140,7 @@ class Making:
                 make, on_leaves, jax.tree.leaves(given.dynamic(args, kwargs)), self.written
             )
 
-        with planned():
+        with planned(), telling(lambda: setattr(self, "moves", True)):
             try:
                 make = lambda: without_memory(self.jitted.trace(*args, **kwargs))
                 program = traced(make, self.given)
@@ -377,12 +378,15 @@ def is_worse(planned: PyTree, plain: PyTree) -> bool:
 said_of_powers = threading.Event()  # once in a process: the user knows it then
 
 
-def powers(name: str | Function, out: PyTree, exponents: list[int]) -> str:
-    """What is said of results that leave with a power of two in their label."""
+def say_powers(name: str | Function, out: PyTree, exponents: list[int]) -> None:
+    """Say, once, that results leave with a power of two in their label."""
+    if said_of_powers.is_set() or not any(exponents):
+        return
+    said_of_powers.set()
     paths, _ = jax.tree_util.tree_flatten_with_path(unpack(out))
     found = zip(paths, exponents, strict=True)
     where = [f"results{jax.tree_util.keystr(p)}: {x.dtype} · 2^{e}" for (p, x), e in found if e]
-    return message(
+    text = message(
         f"tj.jit of {name}: quantities that do not fit in their dtype carry a power of two in "
         "their label (said once).",
         where[0].replace(".stored:", ":") + (f", and {len(where) - 1} more" if where[1:] else ""),
@@ -392,6 +396,7 @@ def powers(name: str | Function, out: PyTree, exponents: list[int]) -> str:
         hint="a unit near the numbers, a wider dtype, or do it inside of `tj.jit`, where no label "
         "has a power.",
     )
+    warnings.warn(text, ScaleWarning, stacklevel=outside())
 
 
 def failed(name: str | Function, error: Exception) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -67,35 +68,44 @@ def unpack(out: PyTree) -> PyTree:
     return treedef.unflatten(labelled)
 
 
-# Whether a program is traced that nobody plans: there powers of two stay in labels.
-_unplanned = contextvars.ContextVar("unplanned", default=False)
+# Called where a label loses its power of two; None: labels keep theirs.
+_told = contextvars.ContextVar[Callable[[], object] | None]("told", default=lambda: None)
 
 
-def unplanned(fun: Function) -> Function:
-    """The function where nobody plans its exponents: quantities keep their powers of two."""
+@contextlib.contextmanager
+def telling(tell: Callable[[], object] | None) -> Iterator[None]:
+    """Say what is called where a traced program takes a power of two out of a label."""
+    token = _told.set(tell)
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
+def with_powers(fun: Function) -> Function:
+    """The function as it is traced where its labels keep their powers of two."""
 
     @functools.wraps(fun)
     def traced(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        token = _unplanned.set(True)
-        try:
+        with telling(None):
             return fun(*args, **kwargs)
-        finally:
-            _unplanned.reset(token)
 
     return traced
 
 
 def without_powers(tree: PyTree) -> PyTree:
-    """Quantities at exponent 0, where the program is planned: the plan has their exponents.
+    """Quantities at exponent 0: the plan of the program has their exponents.
 
-    Inside of a planned program one unit is one structure, so that trees of quantities fit together.
+    So one unit is one structure inside of it, and trees of quantities fit together.
     """
-    if _unplanned.get():
+    tell = _told.get()
+    if tell is None:
         return tree
 
     def moved(x: PyTree) -> PyTree:
         if not (is_quantity(x) and x.label.scale and is_inexact(x) and not is_structured(x.stored)):
             return x
+        tell()
         return unitful(shift(x.stored, x.label.scale), x.label.plain)
 
     return jax.tree.map(moved, tree, is_leaf=is_quantity)

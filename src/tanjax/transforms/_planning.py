@@ -37,7 +37,6 @@ from ._arguments import (
     ARRAYS,
     Args,
     Form,
-    Jitted,
     Kwargs,
     Last,
     Leaves,
@@ -51,19 +50,9 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import (
-    ABSTRACT,
-    PARTLY,
-    SHORT,
-    SLOW,
-    Making,
-    failed,
-    is_worse,
-    powers,
-    said_of_powers,
-)
+from ._making import ABSTRACT, PARTLY, SHORT, SLOW, Making, failed, is_worse, say_powers
 from ._memory import OnMemory, are_memory
-from ._packing import unplanned
+from ._packing import with_powers
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -97,7 +86,6 @@ class PlannedFunction:
     ) -> None:
         self._making = Making(fun, options, over_hosts, written or fun, check != "off")
         self.jitted, self._given = self._making.jitted, self._making.given
-        self._unplanned: Jitted = jax.jit(unplanned(fun), **options)
         self._fun, self._options, self._flat, self._check = fun, options, flat, check
         self._said: set[str] = set()
         self._recent: Case | None = None
@@ -112,7 +100,8 @@ class PlannedFunction:
         """Every plan made, oldest first, with what is known of it now."""
         self.read_flags()
         made = list(self._making.made.values())
-        return made + [p for f in (self._of_hosts, self._on_memory) if f for p in f.plans]
+        others = self._of_hosts, self._on_memory, vars(self).get("_with_powers")
+        return made + [p for f in others if f for p in f.plans]
 
     def __del__(self) -> None:
         """Say what is known of a loop whose function goes before anything else asks."""
@@ -124,6 +113,16 @@ class PlannedFunction:
         from ._late import Late
 
         return Late(self._check != "off", self._given.donates)
+
+    @functools.cached_property
+    def _with_powers(self) -> PlannedFunction:
+        """The function whose labels keep their powers of two: for what no plan is right for.
+
+        Where a loop cannot be looked at, a power that a user gave may hold its numbers.
+        """
+        options: Any = {"over_hosts": self._is_over_hosts, "written": self._making.written}
+        fun = with_powers(self._fun)
+        return PlannedFunction(fun, self._options, flat=self._flat, check=self._check, **options)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -168,7 +167,7 @@ class PlannedFunction:
         if case is None:
             if any(isinstance(x, jax.core.Tracer) for x in leaves) and not is_planned():
                 self._once(ABSTRACT)
-            return self._unplanned(*args, **kwargs)
+            return self._with_powers.jitted(*args, **kwargs)
         # Of the arrays of several hosts, `aval` does not say that they are.
         if self._given.static is None and not are_several():
             self._recent = case
@@ -183,7 +182,7 @@ class PlannedFunction:
         except Exception as error:  # memory, or the compiler; nothing is remembered of it
             if case.closed.effects:
                 raise
-            out = self._unplanned(*args, **kwargs)  # what JAX cannot run raises again
+            out = self._with_powers.jitted(*args, **kwargs)  # what JAX cannot run raises again
             self._fails(error)
             return out
 
@@ -205,6 +204,8 @@ class PlannedFunction:
             self._looping = None
             self._read(before)
         state = case.state
+        if state.keeps_powers:
+            return self._with_powers(*args, **kwargs)
         pairs: Pairs = ()
         if state.handed.results:
             from ._late import pairs_in
@@ -323,14 +324,12 @@ class PlannedFunction:
         try:
             found = self._making.find(case, leaves)
         except Exception as error:  # nothing is remembered of it
-            out = self._unplanned(*args, **kwargs)
+            out = self._with_powers.jitted(*args, **kwargs)
             self._fails(error)
             return out
         entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
-        if found.is_new and any(plan.output_exponents) and not said_of_powers.is_set():
-            said_of_powers.set()
-            text = powers(self._making.name, case.out, plan.output_exponents)
-            warnings.warn(text, ScaleWarning, stacklevel=outside())
+        if found.is_new:
+            say_powers(self._making.name, case.out, plan.output_exponents)
         kept, in_a_row = self._given.kept(args, kwargs), case.state.in_a_row
         if found.is_new and plan.doubts and not (plan.has_effects or self._is_over_hosts):
             entry, alarms = self._ask_plain(case, entry, alarms, kept)
@@ -400,6 +399,11 @@ class PlannedFunction:
         out, entry = self._in_windows(case, entry, leaves, kept)
         if out is not _NOTHING:
             return out, entry, []
+        if self._making.moves:
+            case.swap(keeps_powers=True)
+            plan = entry.plan._replace(unseen=())  # the other says what it could not see
+            entry = entry._replace(plan=plan, program=self._with_powers)
+            return self._with_powers(*kept[0], **kept[1]), entry, []
         thorough = self._making.plan(case, self._leaves_of(*kept), thorough=True)
         if not thorough.is_estimate:
             better = self._making.entry(case, thorough)
@@ -512,7 +516,7 @@ class PlannedFunction:
         """Forget all programs and plans."""
         self.read_flags()
         self._making.clear()
-        self._unplanned.clear_cache()
+        vars(self).pop("_with_powers", None)
         self.last, self._recent, self._looping, self._of_hosts = Last(), None, None, None
         self._on_memory = OnMemory()
 
