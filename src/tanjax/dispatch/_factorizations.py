@@ -320,6 +320,7 @@ def matrix_rank(
     generic=False,
     check=_checks.square,
     units=units_of_factorization,
+    core_ndims=(2,),
     batched=batched_factorization,
 )
 def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
