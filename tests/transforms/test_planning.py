@@ -904,7 +904,7 @@ def test_labels_keep_their_powers_where_nobody_plans():
 
 
 def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):
-    """A spring of 1e-9 m in steps of 1e-17 s, in float16: the labels hold what no plan is sure of."""
+    """A spring of 1e-9 m in steps of 1e-17 s, in float16: labels hold what no plan is sure of."""
     monkeypatch.setattr(_making, "_MEASURED", 0)
 
     def energy(x, v, dt, omega):

@@ -20,7 +20,12 @@ from ._free_coordinates import (
     free_coordinates as free_coordinates,
 )
 from ._free_forms import FreeForm as FreeForm
-from ._leaves import as_array as as_array, is_inexact as is_inexact
+from ._leaves import (
+    as_array as as_array,
+    held as held,
+    holds_array as holds_array,
+    is_inexact as is_inexact,
+)
 from ._queries import (
     apply as apply,
     is_hermitian as is_hermitian,

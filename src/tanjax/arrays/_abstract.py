@@ -54,7 +54,7 @@ from tanjax._typing import (
 from ._dense_aval import batch_shape, dense_aval
 from ._densify import densified, holds_its_array
 from ._free_forms import FreeForm
-from ._leaves import ARRAY_CLASSES, as_array, is_inexact, keeps_parts
+from ._leaves import ARRAY_CLASSES, as_array, held, is_inexact, keeps_parts
 from ._places import band_places, gather_entries
 from ._queries import dense, without_promise
 from ._show import show
@@ -404,6 +404,7 @@ def canonical_field(x: object, name: str, ndim: int) -> Shaped[Array, " ..."]:
 
 def as_dense_field(cls: str, value: Arraylike) -> Shaped[Array, " ..."]:
     """A field as a dense array; a structured one is densified, visibly."""
+    value = held(value)
     if isinstance(value, AbstractArray):
         return densified(value, cls, f"pass {cls} a dense array")
     return as_array(value, cls)

@@ -34,6 +34,23 @@ def as_array(value: Arraylike, cls: str = "an array") -> Array:
     return value
 
 
+def holds_array(x: PyTree) -> bool:
+    """Whether an object, or an item of a sequence, stands for its array, as `nnx.Param` does.
+
+    The protocol is JAX's, which refuses a structured array or a quantity there.
+    """
+    if type(x) in (list, tuple):
+        return any(map(holds_array, x))
+    return callable(getattr(type(x), "__jax_array__", None))
+
+
+def held(x: PyTree) -> PyTree:
+    """The array, structured or not, that an object holds; any other value itself."""
+    if not holds_array(x):
+        return x
+    return type(x)(map(held, x)) if type(x) in (list, tuple) else x.__jax_array__()
+
+
 def as_shape(shape: Iterable[int], cls: str) -> Shape:
     """A shape of whole numbers. **Raises:** `ShapeError` for anything else."""
     if type(shape) is tuple:  # 0.1 us; what follows takes 0.3

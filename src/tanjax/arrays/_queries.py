@@ -29,14 +29,16 @@ from tanjax._typing import (
     Shape,
 )
 
-from ._leaves import ARRAY_CLASSES, as_array
+from ._leaves import ARRAY_CLASSES, as_array, held, holds_array
 from ._places import gather_entries
 from ._table import answers, array_type, is_own
 
 
 def array(x: Arraylike) -> Natural:
     """A structured array as it is, anything else as a `jax.Array`."""
-    return x if type(x) in ARRAY_CLASSES or array_type(x) else as_array(x)
+    if type(x) in ARRAY_CLASSES or array_type(x):
+        return x
+    return array(held(x)) if holds_array(x) else as_array(x)
 
 
 def matrices(cls: str, what: str, given: tuple[Matrixlike, ...]) -> tuple[Natural, ...]:

@@ -136,7 +136,7 @@ class Operation:
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
             kwargs = self._defaults
         if ACTIVE[0] and capturing():
-            return marked_call(self, args, kwargs)
+            return marked_call(self, [*map(arrays.held, args)], kwargs)
         key = (arrays.densify_mode(), tuple(kwargs.items()), *map(type, args))
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -172,6 +172,8 @@ class Operation:
         return resolve(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
+        if any(map(arrays.holds_array, args)):
+            return lambda *args: self(*map(arrays.held, args), **statics)
         body, fixed = self.body(args, statics)
         if self.strips(args) or not self.jit:
             return body

@@ -24,7 +24,7 @@ from tanjax._errors import UnitError, message
 from tanjax._typing import Arraylike, Natural
 from tanjax.units import Unit
 
-from .._leaves import frozen
+from .._leaves import frozen, held, holds_array
 from .._table import array_type
 from ._range import NOTHING, measure, measure_pure, shift
 from ._unitful import Unitful, unitful
@@ -39,6 +39,8 @@ def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
     if isinstance(x, str | bytes | bool) or not (
         np.isscalar(x) or isinstance(x, list | tuple | np.ndarray | jax.Array) or array_type(x)
     ):
+        if holds_array(x) and not isinstance(x, list | tuple):
+            return _make_quantity(held(x), unit)
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
     if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
         x = frozen(x)

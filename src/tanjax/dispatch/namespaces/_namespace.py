@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, densified, is_structured
+from tanjax.arrays import Unitful, densified, held, holds_array, is_structured
 from tanjax.registry.quantities import (
     SELECTING,
     UnitFunction,
@@ -180,6 +180,8 @@ def _opened(raw: Function, on_quantities: Function, structured: Function) -> Fun
             return on_quantities(*args, **kwargs)
         if holds_structured(args) or holds_structured(kwargs.values()):
             return structured(*args, **kwargs)
+        if any(map(holds_array, (*args, *kwargs.values()))):
+            return call(*map(held, args), **{k: held(v) for k, v in kwargs.items()})
         return raw(*args, **kwargs)
 
     return call

@@ -25,7 +25,15 @@ from jaxtyping import PyTree
 from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, floating, is_structured, split_unit
+from tanjax.arrays import (
+    Unitful,
+    convert,
+    floating,
+    held,
+    holds_array,
+    is_structured,
+    split_unit,
+)
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
@@ -114,6 +122,8 @@ class UnitFunction:
 
     def _resolve(self, key: Hashable, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
         """A call whose units are not known yet; it is kept for the next time."""
+        if any(map(holds_array, (*args, *kwargs.values()))):
+            return self(*map(held, args), **{k: held(v) for k, v in kwargs.items()})
         kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
         if not kind:
             return self.raw(*args, **kwargs)
