@@ -1,0 +1,226 @@
+"""Run the tests of the faults that strangers' programs found, by fault.
+
+    python tests/support/faults.py               # all of them
+    python tests/support/faults.py torch ref     # whose line has one of these words
+
+Each line of `FAULTS` says what was wrong once, and which tests say that it is so no more. Tests
+of `tests/bridges/torch` run where PyTorch is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FAULTS: dict[str, dict[str, str]] = {
+    "linear algebra": {
+        "det of a singular matrix had a finite wrong gradient": (
+            "dispatch/matrix_functions/test_determinant.py"
+        ),
+        "wrap_natural_pullback dropped a hidden part in silence": (
+            "registry/test_natural.py::test_a_part_that_is_dropped_is_warned_of"
+        ),
+        "LSMR and normal equations solved a system without a solution": (
+            "dispatch/test_iterative.py::test_least_squares_of_a_system_without_a_solution_raise"
+        ),
+        "inv_quad of a LowRankUpdate lost digits near its span": (
+            "dispatch/together/test_factorize.py"
+            "::test_quadratic_form_of_a_vector_near_the_span_of_an_update_keeps_its_digits"
+        ),
+        'densify("error") let norm, dot and tj.grad form n x n arrays': (
+            "arrays/together/test_pairings.py"
+        ),
+        "jax.export with symbolic sizes raised": "library/test_symbolic_shapes.py",
+        "expm of a badly scaled matrix was nan": "dispatch/matrix_functions/test_exponential.py",
+        "factorize of bands, Toeplitz and sums was dense": (
+            "dispatch/together/test_structured_factors.py"
+        ),
+        "dense batches had no factors": (
+            "dispatch/test_factorizations.py::test_batches_are_those_of_jax_numpy"
+        ),
+        "the kit did not ask `check=` about dense arguments": (
+            "testing/test_operation.py"
+            "::test_the_check_of_an_operation_answers_for_variants_of_dense_arguments"
+        ),
+        "failures of array types had no file and line": (
+            "testing/test_array_type.py::test_failures_name_the_method_of_the_author"
+        ),
+        "tj.dot of a matrix and a vector did not say which dot multiplies": (
+            "dispatch/test_operations.py::test_dot_of_numpy_is_the_product"
+        ),
+    },
+    "mutation and closures": {
+        "arrays in callables and closures had a gradient of 0": (
+            "registry/test_operation.py"
+            "::test_a_body_that_closes_over_tracers_is_differentiated_in_them"
+        ),
+        "a callable pytree with arrays had a gradient of 0": (
+            "registry/test_operation.py::test_a_pushforward_rule_sees_no_callable_that_is_a_tree"
+        ),
+        "arrays from tj.freeze changed with the Ref": (
+            "mutation/test_refs.py::test_frozen_arrays_stay_when_the_ref_is_written"
+        ),
+        "state that a body reads was compiled in, unsaid": (
+            "registry/test_operation.py"
+            "::test_state_that_a_body_reads_is_compiled_in_unless_jit_is_false"
+        ),
+        "an index out of range wrote the last entry": (
+            "mutation/test_refs.py::test_an_integer_out_of_range"
+        ),
+        "right rules were refused for last bits": (
+            "testing/test_operation.py::test_a_right_rule_is_not_refused_for_its_last_bits"
+        ),
+        "scan over a Ref raised": "mutation/test_discharge.py::test_scan_over_a_ref_in_every_mode",
+        "svd and eigh under vmap inside of shard_map had no gradient": (
+            "library/test_many_devices.py::test_every_rule_under_shard_map"
+        ),
+        "a Ref inside of shard_map was an AttributeError": (
+            "mutation/test_discharge.py::test_a_ref_that_shard_map_closes_over_is_refused"
+        ),
+        "the shipped optimisers lost the sharding of a Ref": (
+            "mutation/together/test_optimisers.py::test_sharded_parameters_stay_where_they_are"
+        ),
+        "an error at run time destroyed a Ref": (
+            "mutation/test_inplace.py"
+            "::test_an_error_at_run_time_without_compilation_leaves_the_memory"
+        ),
+        "a Ref made in a custom_jvp function had no Jacobian": (
+            "mutation/test_discharge.py::test_a_ref_in_a_function_with_a_rule_of_jax"
+        ),
+        "a Module as function of a matrix raised": (
+            "dispatch/test_matrix_functions.py"
+            "::test_a_module_as_function_is_called_and_differentiated"
+        ),
+        "r[i] += v copied the array in each step of a gradient": (
+            "mutation/test_access.py::test_indexed_steps_cost_what_they_touch"
+        ),
+        "methods could be neither operations nor in-place functions": (
+            "mutation/test_inplace.py::test_a_method_writes_to_its_arguments"
+        ),
+        "rules got NumPy arrays with JAX 0.10": (
+            "registry/test_rule_api.py"
+            "::test_a_rule_gets_arrays_of_jax_where_numpys_are_handed_in"
+        ),
+        "the ladder of finite differences ended too early": (
+            "testing/test_finite_differences.py::test_the_ladder_goes_on_while_its_error_falls"
+        ),
+    },
+    "torch": {
+        "plain tensors among factories were uninitialised memory": (
+            "bridges/torch/test_decompositions.py"
+            "::test_plain_numbers_are_read_as_they_are_among_factories"
+        ),
+        "wrap refused plain tensors that need gradients": (
+            "bridges/torch/test_wrap.py::test_plain_tensors_give_plain_tensors_and_gradients"
+        ),
+        "as_jax trained frozen parameters and buffers": (
+            "bridges/torch/test_as_jax.py::test_an_optimiser_of_jax_moves_what_one_of_torch_moves"
+        ),
+        "as_jax dropped backward hooks": (
+            "bridges/torch/test_as_jax.py::test_a_backward_hook_is_not_passed_over"
+        ),
+        "gradients of as_jax at kinks were those of JAX": "bridges/torch/together/test_kinks.py",
+        "a write by torch reached an array of JAX": (
+            "bridges/torch/test_conversions.py::test_no_write_reaches_an_array_of_jax"
+        ),
+        "parameters of distributions were not checked": (
+            "bridges/torch/ops/test_random.py::test_parameters_that_torch_refuses_are_refused"
+        ),
+        "attention with shared keys raised": (
+            "bridges/torch/ops/test_attention.py::test_heads_that_share_keys_are_torchs"
+        ),
+        "views raised in inference mode": (
+            "bridges/torch/together/test_contexts.py"
+            "::test_views_in_inference_mode_are_those_of_torch"
+        ),
+        "a transposed input copied the weight for each position": (
+            "bridges/torch/test_dispatch.py"
+            "::test_attention_with_the_batch_first_costs_what_it_costs_without"
+        ),
+        "cotangents of complex numbers were not conjugated": (
+            "bridges/torch/test_wrap.py::test_gradients_of_complex_numbers_are_torchs"
+        ),
+    },
+    "neighbours": {
+        "a label with a power of two broke optimisers of optax": (
+            "bridges/test_optax.py::test_hundred_steps_in_float32_far_from_one_keep_one_structure"
+        ),
+        "results that fit had a power of two in their label": (
+            "transforms/test_planning.py"
+            "::test_results_that_fit_leave_without_a_power_whatever_came_in"
+        ),
+        "bridges read leaves without their power of two": (
+            "bridges/test_optax.py::test_powers_of_two_in_labels_count_or_are_refused"
+        ),
+        "samplers and Newton walked in redundant storage": (
+            "arrays/test_free_coordinates.py"
+        ),
+        "solvers of optimistix failed on structured unknowns": (
+            "bridges/test_optimistix.py::test_solvers_of_second_order_find_structured_unknowns"
+        ),
+        "an array was no whole unknown or state": (
+            "bridges/together/test_every_type.py"
+            "::test_an_array_is_the_whole_unknown_and_the_whole_state"
+        ),
+        "A == None raised": (
+            "dispatch/test_operators.py::test_operators_defer_to_what_they_do_not_know"
+        ),
+        "a Factorization did not pickle": (
+            "dispatch/together/test_factorize.py::test_a_factorization_pickles_and_is_exported"
+        ),
+        "dataclasses.replace raised for eight types": (
+            "arrays/test_constructors.py::test_dataclasses_replace_is_replace"
+        ),
+        "A[...] was dense": "dispatch/test_operators.py::test_whole_axes_keep_the_structure",
+        "a parameter of flax was no structured array": "registry/together/test_holders.py",
+        "CG of lineax refused a LowRankUpdate": (
+            "bridges/test_lineax.py"
+            "::test_who_chooses_a_solver_of_definite_matrices_promises_one"
+        ),
+    },
+}  # fmt: skip
+
+
+class Outcomes:
+    """A plugin that keeps which tests failed, and how many ran."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.ran: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+        if report.when == "call":
+            self.ran.append(report.nodeid)
+
+
+def main(words: list[str]) -> int:
+    """Run the tests and print a line for each fault; 1 if one is back, or its tests did not run."""
+    chosen = {
+        f"{area}: {fault}": f"tests/{test}"
+        for area, faults in FAULTS.items()
+        for fault, test in faults.items()
+        if not words or any(word.lower() in f"{area}: {fault}".lower() for word in words)
+    }
+    if importlib.util.find_spec("torch") is None:
+        chosen = {k: v for k, v in chosen.items() if not k.startswith("torch")}
+        print("PyTorch is not installed: its faults are left out.")
+    outcomes = Outcomes()
+    pytest.main(["-q", f"--rootdir={ROOT}", *(str(ROOT / t) for t in chosen.values())], [outcomes])
+    are_back = 0
+    for fault, test in chosen.items():
+        failed = any(name.startswith(test) for name in outcomes.failed)
+        ran = any(name.startswith(test) for name in outcomes.ran)
+        are_back += failed or not ran
+        print("BACK   " if failed else "mended " if ran else "NOT RUN", fault)
+    return int(bool(are_back))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
