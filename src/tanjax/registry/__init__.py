@@ -3,7 +3,12 @@
 from ._custom_jvp import custom_jvp as custom_jvp
 from ._lowering import lowering as lowering
 from ._natural import wrap_natural_pullback as wrap_natural_pullback
-from ._operation import Operation as Operation, operation as operation, operations as operations
+from ._operation import (
+    Operation as Operation,
+    inspecting as inspecting,
+    operation as operation,
+    operations as operations,
+)
 from ._packs import Pack as Pack, load_pack as load_pack, load_packs as load_packs, packs as packs
 from ._resolution import Resolution as Resolution, Rule as Rule
 from ._rule_api import (

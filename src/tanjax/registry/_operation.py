@@ -22,9 +22,10 @@ must be hashable, and every new value compiles anew.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from types import MethodType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
@@ -56,6 +57,7 @@ CoreNdims: TypeAlias = tuple[int, ...] | Literal["elementwise"] | None
 Units: TypeAlias = str | Function | None  # a unit signature, or what takes care of units
 F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
+_INSPECTORS: list[Callable[[Operation, Sequence[PyTree]], None]] = []
 _BEFORE_LOOKUP: list[Callable[[], None]] = []
 
 
@@ -175,9 +177,10 @@ class Operation:
         if any(map(arrays.holds_array, args)):
             return lambda *args: self(*map(arrays.held, args), **statics)
         body, fixed = self.body(args, statics)
-        if self.strips(args) or not self.jit:
+        if self.strips(args):
             return body
-        return jax.jit(body, inline=True, static_argnums=fixed)
+        run = jax.jit(body, inline=True, static_argnums=fixed) if self.jit else body
+        return _inspected(self, run) if _INSPECTORS else run
 
     def body(
         self, args: Sequence[PyTree], statics: dict[str, PyTree]
@@ -341,6 +344,32 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"<tanjax operation {self.name}{self._signature}>"
+
+
+@contextlib.contextmanager
+def inspecting(look: Callable[[Operation, Sequence[PyTree]], None]) -> Iterator[None]:
+    """Call `look(operation, args)` before each call of an operation on numbers, for debugging.
+
+    Compiled operations are forgotten at both ends, so that it costs nothing outside.
+    """
+    _INSPECTORS.append(look)
+    try:
+        for op in _OPERATIONS:
+            op._forget()
+        yield
+    finally:
+        _INSPECTORS.remove(look)
+        for op in _OPERATIONS:
+            op._forget()
+
+
+def _inspected(op: Operation, run: Function) -> Function:
+    def inspected(*args: PyTree) -> PyTree:
+        for look in _INSPECTORS:
+            look(op, args)
+        return run(*args)
+
+    return inspected
 
 
 @overload

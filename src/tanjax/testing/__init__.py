@@ -33,3 +33,4 @@ from ._operation import (
 )
 from ._record import CheckResult as CheckResult, Stage as Stage
 from ._samples import Samples as Samples, examples_of as examples_of
+from ._storage import check_storage as check_storage
