@@ -440,7 +440,7 @@ REF = jax.new_ref(X)
         (lambda x: x + REF[0], r"closes over a Ref(.|\n)*mutates"),
         (closes_over_an_outer_ref, "closes over"),
         (jax.jit(closes_over_an_outer_ref), "closes over"),
-        (lambda x: jax.new_ref(x), "returns a Ref"),
+        (lambda x: jax.new_ref(x), "a Ref is returned"),
         (lambda x: lax.scan(lambda r, _: (r, None), jax.new_ref(x), None, 2)[0][...], "close over"),
         (read_by_a_custom_rule, r"custom_jvp(.|\n)*test_discharge.py"),
         (functools.partial(sharded, handed=True), "shard_map"),

@@ -45,12 +45,12 @@ from tanjax._typing import Function
 from tanjax.registry import Operation, operation
 
 from ._aliases import check_refs
-from ._discharge import discharge
+from ._discharge import call_discharged
 from ._explained import explained, mapped
 from ._jax_refs import is_ref, is_tracing, is_view
-from ._refs import StructuredRef, freeze, new_ref
+from ._refs import freeze, new_ref
 from ._rule_forms import from_inplace_rule, from_state_rule
-from ._transition import Transition, is_memory, marked, memories, with_memory
+from ._transition import Transition, marked, memories, read, with_memory
 
 
 class InPlace:
@@ -125,7 +125,7 @@ class InPlace:
 
     def _step(self, given: Mapping[str, PyTree], statics: Mapping[str, PyTree]) -> PyTree:
         """Read the Refs, make the transition, write the Refs."""
-        before = {name: _values(tree) for name, tree in given.items()}
+        before = {name: read(tree) for name, tree in given.items()}
         # By name: a static argument may stand between others.
         after = self.transition(**before, **statics)
         for name, state in zip(self.mutates, after.state, strict=True):
@@ -163,7 +163,7 @@ class InPlace:
             if p.kind is not inspect.Parameter.KEYWORD_ONLY
         ]
 
-        def on_fresh_refs(given: dict[str, PyTree]) -> Transition:
+        def on_fresh_refs(**given: PyTree) -> Transition:
             refs = {n: new_ref(given[n]) for n in self.mutates}
             given = {**given, **refs}
             with explained(self.name, refs):
@@ -174,15 +174,14 @@ class InPlace:
             out = marked(self.name, out, refs)
             return Transition(tuple(freeze(refs[n]) for n in self.mutates), out)
 
-        on_fresh_refs.__name__ = self.name
-        discharged = discharge(on_fresh_refs)
+        on_fresh_refs.__wrapped__ = body  # type: ignore[attr-defined]
 
         # The body is annotated to return the output alone.
         @functools.wraps(body, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def transition(*before: PyTree, **statics: PyTree) -> PyTree:
-            return discharged(
-                {**dict(zip(self.transition.parameters, before, strict=True)), **statics}
-            )
+            given = {**dict(zip(self.transition.parameters, before, strict=True)), **statics}
+            leaves, tree = jax.tree.flatten(((), given))
+            return call_discharged(on_fresh_refs, self.name, leaves, tree, is_in_place=True)[0]
 
         after = self._signature.replace(return_annotation=Transition)
         transition.__signature__ = after  # type: ignore[attr-defined]
@@ -263,17 +262,6 @@ def _can_be_arguments(leaves: list[PyTree]) -> bool:
 
 def _is_dynamic(x: PyTree) -> bool:
     return hasattr(x, "dtype") or (isinstance(x, int | float | complex) and type(x) is not bool)
-
-
-def _values(tree: PyTree) -> PyTree:
-    """What is in the Refs of a tree."""
-
-    def read(x: PyTree) -> PyTree:
-        if type(x) is StructuredRef or is_ref(x) or is_view(x):
-            return x[...]
-        return jax.tree.map(_values, x) if is_memory(x) else x
-
-    return jax.tree.map(read, tree, is_leaf=is_memory)
 
 
 def _write(refs: PyTree, state: PyTree) -> None:

@@ -77,6 +77,17 @@ def memories(tree: PyTree) -> list[PyTree]:
     return jax.tree.leaves(tree, is_leaf=is_memory)
 
 
+def read(tree: PyTree) -> PyTree:
+    """A tree with what is in its Refs."""
+
+    def one(x: PyTree) -> PyTree:
+        if type(x) is StructuredRef or is_ref(x) or is_view(x):
+            return x[...]
+        return jax.tree.map(read, x) if is_memory(x) else x
+
+    return jax.tree.map(one, tree, is_leaf=is_memory)
+
+
 def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
     """An output with marks for the Refs in it, given the mutated arguments by name."""
     place: dict[int, Same] = {}
