@@ -164,13 +164,16 @@ def test_tangents_in_refs_become_those_of_the_state():
     """As of `jax.jvp`; in the unit of the memory that they are in, and in fields."""
     q = tj.new_ref(X * km)
 
-    def halved(q, y):
+    def halved(y, q):
         q[...] = q[...] * y
         return q[...] @ q[...]
 
     moving = tj.new_ref(T * m / s)
-    out, push = tj.linearize(halved, q, 0.5)
-    out_dot = push(moving, None)
+    out, push = tj.linearize(halved, 0.5, q)
+    out_dot = push(None, moving)
+    again = tj.new_ref(T * m / s)
+    push(3.6 / tj.unit("h"), again)  # at the rate of the first
+    assert_close(again[...].to_value(m / s), 0.5 * T + X, rtol=1e-12)
     assert_close(out.to_value(km**2), 0.25 * X @ X)
     assert_close(out_dot.to_value(km * m / s), 0.5 * X @ T)
     assert_close(moving[...].to_value(m / s), 0.5 * T)

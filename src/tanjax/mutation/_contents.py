@@ -15,8 +15,6 @@ is JAX's, and a constant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 from jax import Array
 from jaxtyping import PyTree
@@ -24,15 +22,13 @@ from jaxtyping import PyTree
 from tanjax import transforms, units
 from tanjax._errors import AliasError, MutationError, message
 from tanjax._typing import Function
-from tanjax.arrays import convert, label_of, split_unit
-from tanjax.units import Unit
+from tanjax.arrays import convert, is_quantity, is_structured, label_of, split_unit
 
 from ._aliases import with_paths
 from ._discharge import call_discharged
 from ._jax_refs import is_ref, is_view
 from ._refs import StructuredRef
-from ._transition import is_memory, read
-from ._writes import number_for
+from ._transition import read
 
 
 class Contents:
@@ -48,10 +44,9 @@ class Contents:
         self.f, self._name = f, f"{where} of {getattr(f, '__name__', 'a function')}"
         named = {f"argument {i}": x for i, x in enumerate(args)}
         self._check_places({**named, **kwargs, "into": buffers})
-        self._given, self._tree = jax.tree.flatten((args, kwargs), is_leaf=is_memory)
+        leaves, self._tree = jax.tree.flatten((args, kwargs))
+        self._refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
         self.args, self.kwargs = read((args, kwargs))
-        held = self._tree.flatten_up_to((self.args, self.kwargs))
-        self._labels = {i: label_of(held[i]) for i, x in enumerate(self._given) if _refs(x)}
 
     def _check_places(self, given: dict[str, PyTree]) -> None:
         seen: dict[int, str] = {}
@@ -74,44 +69,30 @@ class Contents:
                     )
 
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> tuple[PyTree, dict[int, Array]]:
-        """The output, and what those Refs hold that are written, by their number."""
-        values = self._tree.flatten_up_to((args, kwargs))
-        full = [self._given[i] if i in self._labels else x for i, x in enumerate(values)]
-        for i, label in self._labels.items():
-            values[i] = number_for(label, values[i])  # the caller may have rescaled a quantity
-        leaves, tree = jax.tree.flatten(jax.tree.unflatten(self._tree, full))
-        refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
-        out, after = call_discharged(self.f, self._name, jax.tree.leaves(values), tree, refs)
-        return out, {n: after[i] for n, i in enumerate(refs) if i in after}
+        """The output, and what those Refs hold that are written, by their places."""
+        leaves = jax.tree.leaves((args, kwargs))
+        return call_discharged(self.f, self._name, leaves, self._tree, self._refs)
 
     def write(self, after: dict[int, PyTree]) -> None:
         """Write what the Refs hold after the call."""
-        refs = _refs(self._given)
         for i, value in after.items():
-            refs[i][...] = value
+            self._refs[i][...] = value
 
     def write_tangents(self, tangents: PyTree, after: dict[int, PyTree]) -> None:
         """Write the tangents of that into those tangents which are Refs."""
-        given = self._tree.flatten_up_to((tuple(tangents), {}))
-        targets: list[tuple[PyTree, Unit, Unit]] = []  # of every Ref, and both units
-        for i, label in self._labels.items():
-            refs = jax.tree.leaves(given[i], is_leaf=_is_none)
-            refs = refs if _refs(refs) else [None] * len(_refs(self._given[i]))
-            kept = label_of(given[i]._abstract()) if type(given[i]) is StructuredRef else None
-            own = label.delta if label else units.one
-            targets += [(ref, own, kept or units.one) for ref in refs]
-        for i, value in after.items():
-            ref, own, kept = targets[i]
-            if is_ref(ref):
-                number, rate = split_unit(value)
-                ref[...] = convert(number, own * rate, kept).astype(ref.dtype)
-
-
-_is_none: Callable[[PyTree], bool] = lambda x: x is None
-
-
-def _refs(tree: PyTree) -> list[PyTree]:
-    return [x for x in jax.tree.leaves(tree) if is_ref(x)]
+        primals, tree = jax.tree.flatten(self.args, is_leaf=is_structured)
+        places = iter(range(len(jax.tree.leaves(self.args))))
+        for x, t in zip(primals, tree.flatten_up_to(tuple(tangents)), strict=True):
+            mine = [next(places) for _ in jax.tree.leaves(x)]
+            refs = jax.tree.leaves(t, is_leaf=lambda leaf: leaf is None)
+            if not any(map(is_ref, refs)):
+                continue
+            own = x.label.delta if is_quantity(x) else units.one
+            kept = label_of(t._abstract()) if type(t) is StructuredRef else None
+            for ref, i in zip(refs, mine, strict=True):
+                if is_ref(ref) and i in after:
+                    number, rate = split_unit(after[i])
+                    ref[...] = convert(number, own * rate, kept or units.one)
 
 
 def _contents(
