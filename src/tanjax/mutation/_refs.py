@@ -37,10 +37,10 @@ from tanjax.units import Unit
 from tanjax.units.signatures import Monomial, Signature
 
 from ._entries import (
-    check_entries,
     holds_entries,
     is_whole,
     kept_by_constructor,
+    of_batch,
     read_entries,
     write_entries,
 )
@@ -56,7 +56,8 @@ class StructuredRef:
 
     **Reading:** `ref[...]` is the array with its type and unit, `ref[index]` what the array gives.
     **Writing:** `ref[...] = a` takes an array of the same type and static fields, or a quantity in
-    any unit of the dimension; a batch is broadcast; 0 clears an array of a linear type.
+    any unit of the dimension; a batch is broadcast; 0 clears an array of a linear type. Of a batch
+    `ref[k] = a` writes one array, or those at any index of the leading axes.
     `ref[...] += a` and the like read, compute, and write. `ref[i, j] = v` writes both entries of a
     `Symmetric` or `Hermitian` (whose diagonal keeps real parts, as in the constructor), and one of
     the triangle of a `Triangular`: an entry outside raises, or, where the index is traced and
@@ -122,7 +123,10 @@ class StructuredRef:
     def __getitem__(self, index: PyTree) -> Natural:
         if is_whole(index):
             return self._of(r[...] for r in self._refs)
-        label, target = target_of(self._abstract())
+        like = self._abstract()
+        if (members := of_batch(like, index)) is not None:
+            return self._of(read_entries(r, members) for r in self._refs)
+        label, target = target_of(like)
         if not holds_entries(target):
             whole = self[...]
             return (whole.to_dense() if type(target) is Triangular else whole)[index]
@@ -137,8 +141,7 @@ class StructuredRef:
             for ref, leaf in zip(self._refs, jax.tree.leaves(fitted(like, value)), strict=True):
                 ref[...] = leaf
             return
-        check_entries(like, index)
-        write_entries(self._refs[0], like, index, value)
+        write_entries(self._refs, like, index, value)
 
     def __getattr__(self, name: str) -> PyTree:
         """A field: a view that reads and writes it, or the value of a static field."""
