@@ -170,7 +170,7 @@ class _Results:
                     hint="return what is in it: `ref[...]`, or `tj.freeze(ref)`.",
                 )
             )
-        self.places = [i for i, x in enumerate(self.leaves) if _is_array(x)]
+        self.places = [i for i, x in enumerate(self.leaves) if is_array(x)]
         return [self.leaves[i] for i in self.places]
 
     def put_together(self, values: list[PyTree]) -> PyTree:
@@ -180,7 +180,8 @@ class _Results:
         return jax.tree.unflatten(self.tree, leaves)
 
 
-def _is_array(x: PyTree) -> bool:
+def is_array(x: PyTree) -> bool:
+    """Whether a result of a traced function is an array, or a number that becomes one."""
     return _moves(x) or isinstance(x, int | float | complex)
 
 
