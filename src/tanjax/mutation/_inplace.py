@@ -240,7 +240,7 @@ class InPlace:
 
 def _named(p: inspect.Parameter) -> inspect.Parameter:
     """The parameter of a transition: of `*args` a tuple, of `**kwargs` a dict, by their names."""
-    defaults = {p.VAR_POSITIONAL: (), p.VAR_KEYWORD: {}}
+    defaults: dict[Any, PyTree] = {p.VAR_POSITIONAL: (), p.VAR_KEYWORD: {}}
     kind = p.kind if p.kind is p.KEYWORD_ONLY else p.POSITIONAL_OR_KEYWORD
     default = defaults.get(p.kind, p.default)
     return inspect.Parameter(p.name, kind, default=default, annotation=p.annotation)

@@ -49,7 +49,8 @@ def value_and_grad(
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
-    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.zero_refs`.
+    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.zero_refs`, with
+    `None` in the place of a leaf, array or tree that is frozen.
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
