@@ -166,6 +166,33 @@ def test_a_ref_is_no_array():
             exec(change, {"ref": ref})
 
 
+AS_ARRAY = {
+    "np.asarray": np.asarray,
+    "np.sum": np.sum,
+    "jnp.sum": jnp.sum,
+    "product": lambda r: r @ jnp.ones(3),
+    "product with an array": lambda r: jnp.ones(3) @ r,
+    "product with a NumPy array": lambda r: np.ones(3) @ r,
+    "sum": lambda r: 1.0 + r,
+    "negative": lambda r: -r,
+    "comparison": lambda r: r < 2.0,
+    "entries": list,
+    "unit": lambda r: r * tj.units.m,
+    "solve": lambda r: tj.solve(r, jnp.ones(3)),
+    "solve with": lambda r: tj.solve(jnp.eye(3), r),
+    "trace": tj.trace,
+    "destructure": tj.destructure,
+}
+
+
+@pytest.mark.parametrize("name", AS_ARRAY)
+def test_memory_where_an_array_is_meant_has_to_be_read(name):
+    """NumPy made an object of it, and summed that."""
+    ref = tj.new_ref(tj.Symmetric(jnp.eye(3)))
+    with pytest.raises(tj.MutationError, match=r"memory: Symmetric\(.*\n.*read what it holds"):
+        AS_ARRAY[name](ref)
+
+
 def test_in_place_operators():
     ref = tj.new_ref(tj.Diagonal(NUMBERS))
     ref[...] *= 2.0

@@ -225,12 +225,17 @@ def _step(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
 
 
 def _refused(eqn: JaxEquation) -> MutationError:
+    name = eqn.primitive.name
+    hint = "let it take, or close over, values (`ref[...]`), and write what it returns"
+    if name == "shard_map":
+        hint += "; an in-place function is called there by its `.transition`"
+    elif name.startswith(("custom_jvp", "custom_vjp")):
+        hint += "; the rule of a function that writes is that of a `tj.inplace`, `f.natural_rule`"
     return MutationError(
         message(
-            f"discharge: `{eqn.primitive.name}` uses a Ref, and cannot be looked into.",
+            f"discharge: `{name}` uses a Ref, and cannot be looked into.",
             f"where: {_compat.source_of(eqn) or 'inside of a library'}",
-            hint="hand it values (`ref[...]`) and write what it returns; call `f.transition` of an "
-            "in-place function inside of `shard_map`.",
+            hint=f"{hint}.",
         )
     )
 

@@ -168,17 +168,33 @@ class StructuredRef:
         reason = self._reason or kept_by_constructor(raw, name)
         return _views(value, label, reason)
 
-    def __iadd__(self, other: PyTree) -> NoReturn:
+    def __iadd__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("+=")
 
-    def __isub__(self, other: PyTree) -> NoReturn:
+    def __isub__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("-=")
 
-    def __imul__(self, other: PyTree) -> NoReturn:
+    def __imul__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("*=")
 
-    def __itruediv__(self, other: PyTree) -> NoReturn:
+    def __itruediv__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("/=")
+
+    # -- where an array is meant, the value must be read -----------------------------------------
+
+    def _is_memory(self, *_: object, **__: object) -> NoReturn:
+        raise MutationError(
+            message(
+                "StructuredRef: memory stands where an array is expected.",
+                f"memory: {self._of(map(shown_type, self._refs))!r}",
+                hint="read what it holds: `ref[...]`.",
+            )
+        )
+
+    __array__ = __jax_array__ = __iter__ = __float__ = __neg__ = __abs__ = _is_memory
+    __matmul__ = __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = _is_memory
+    __rmatmul__ = __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = _is_memory
+    __lt__ = __le__ = __gt__ = __ge__ = _is_memory
 
     def __repr__(self) -> str:
         return f"StructuredRef({self._of(map(_shown, self._refs))!r})"
