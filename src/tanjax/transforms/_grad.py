@@ -84,7 +84,8 @@ def value_and_grad(
 
     @functools.wraps(f)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
-        call = contents("grad", f, args, kwargs, [args[i] for i in places(argnums)], into)
+        chosen = [args[i] for i in places("grad", args, argnums)]
+        call = contents("grad", f, args, kwargs, chosen, into)
         if call is not None:
             run = value_and_grad(
                 with_aux(call, has_aux), argnums, True, holomorphic, allow_int, into=into
@@ -350,12 +351,13 @@ def _jacobian(
 ) -> Function:
     def derivative(*args: PyTree, **kwargs: PyTree) -> PyTree:
         check_differentiable("jacobian", args, argnums)
-        chosen = [args[i] for i in places(argnums)]
+        where = places("jacobian", args, argnums)
+        chosen = [args[i] for i in where]
         leaves, join = moving_leaves(chosen)
 
         def joined(leaves: PyTree) -> PyTree:
             full = list(args)
-            for i, x in zip(places(argnums), join(leaves), strict=True):
+            for i, x in zip(where, join(leaves), strict=True):
                 full[i] = x
             out = f(*full, **kwargs)
             out, aux = out if has_aux else (out, None)
