@@ -166,6 +166,33 @@ def test_a_ref_is_no_array():
             exec(change, {"ref": ref})
 
 
+AS_ARRAY = {
+    "np.asarray": np.asarray,
+    "np.sum": np.sum,
+    "jnp.sum": jnp.sum,
+    "product": lambda r: r @ jnp.ones(3),
+    "product with an array": lambda r: jnp.ones(3) @ r,
+    "product with a NumPy array": lambda r: np.ones(3) @ r,
+    "sum": lambda r: 1.0 + r,
+    "negative": lambda r: -r,
+    "comparison": lambda r: r < 2.0,
+    "entries": list,
+    "unit": lambda r: r * tj.units.m,
+    "solve": lambda r: tj.solve(r, jnp.ones(3)),
+    "solve with": lambda r: tj.solve(jnp.eye(3), r),
+    "trace": tj.trace,
+    "destructure": tj.destructure,
+}
+
+
+@pytest.mark.parametrize("name", AS_ARRAY)
+def test_memory_where_an_array_is_meant_has_to_be_read(name):
+    """NumPy made an object of it, and summed that."""
+    ref = tj.new_ref(tj.Symmetric(jnp.eye(3)))
+    with pytest.raises(tj.MutationError, match=r"memory: Symmetric\(.*\n.*read what it holds"):
+        AS_ARRAY[name](ref)
+
+
 def test_in_place_operators():
     ref = tj.new_ref(tj.Diagonal(NUMBERS))
     ref[...] *= 2.0
@@ -335,6 +362,89 @@ def test_batches_broadcast_and_single_arrays_do_not():
         tj.new_ref(one)[...] = two
     with pytest.raises(tj.ShapeError):
         tj.new_ref(one)[...] = tj.Diagonal(jnp.ones(2))
+
+
+BATCHES = {
+    "Symmetric": jax.vmap(tj.Symmetric),
+    "Diagonal": lambda x: tj.Diagonal(x[..., 0]),
+    "Kronecker": lambda x: tj.Kronecker(x, 2 * x),
+    "LowRankUpdate": lambda x: tj.LowRankUpdate(tj.Diagonal(x[..., 0]), x, x[..., 1]),
+}
+PLACES = {
+    "integer": 1,
+    "negative": (-1, ...),
+    "whole axes": (2, slice(None), slice(None)),
+    "slice": slice(0, 3, 2),
+    "places": np.array([2, 0]),
+    "mask": np.array([True, False, True]),
+    "traced": jnp.asarray(1),
+    "traced, out of range": jnp.asarray(7),
+    "traced mask": jnp.array([False, True, True]),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_arrays_of_a_batch_are_written_one_by_one(kind):
+    """At every index of its leading axes, as `x.at[index].set` writes the dense array."""
+    make = BATCHES[kind]
+    x = jax.random.normal(jax.random.key(3), (3, 2, 2))
+    old, new = make(x), make(x + 1.0)
+    one = jax.tree.map(lambda leaf: leaf[0], new)
+    moving = {k: v for k, v in PLACES.items() if isinstance(v, jax.Array)}
+
+    @jax.jit
+    def run(moving):
+        found = {}
+        for name, index in (PLACES | moving).items():
+            ref = tj.new_ref(old * tj.units.m)
+            ref[index] = one * tj.units.km
+            found[name] = ref[...].stored
+        ref = tj.new_ref(old)
+        ref[1:] = jax.tree.map(lambda leaf: leaf[:2], new)
+        ref[0] = ref[2]
+        return found, ref[...]
+
+    found, batch = run(moving)
+    for name, index in PLACES.items():
+        index = tuple(i for i in (index if type(index) is tuple else (index,)) if i is not ...)
+        dense = old.to_dense().at[index[:1]].set(1000.0 * one.to_dense())
+        np.testing.assert_allclose(found[name].to_dense(), dense, rtol=1e-12, err_msg=name)
+    want = jax.tree.map(lambda b: jnp.stack([b[1], b[0], b[1]]), new)
+    jax.tree.map(np.testing.assert_array_equal, batch, want)
+
+
+def test_arrays_of_a_batch_that_are_refused():
+    """A type, a size, a unit or a place that does not fit; and nothing is written."""
+    ref = tj.new_ref(tj.Symmetric(jnp.stack([jnp.eye(2)] * 3)))
+    for index, value, error in (
+        (0, jnp.eye(2), tj.MutationError),
+        (0, tj.Symmetric(jnp.eye(3)), tj.ShapeError),
+        (slice(0, 2), ref[...], tj.ShapeError),
+        (0, tj.Symmetric(jnp.eye(2)) * tj.units.m, tj.UnitError),
+        (3, tj.Symmetric(jnp.eye(2)), IndexError),
+    ):
+        with pytest.raises(error):
+            ref[index] = value
+    with pytest.raises(tj.MutationError, match=r"an array of the batch, `ref\[k\] = a`"):
+        ref.data[0] = jnp.eye(2)
+    np.testing.assert_array_equal(ref[...].data, jnp.stack([jnp.eye(2)] * 3))
+
+
+def test_a_field_of_another_size_is_refused_and_not_broadcast():
+    """One column in the place of two would be twice the matrix."""
+    u = jnp.ones((3, 1))
+    two = tj.LowRank(jnp.ones((3, 2)), jnp.ones((3, 2)))
+    for held, value in (
+        (two, tj.LowRank(u, u)),
+        (tj.LowRank(u, u), tj.LowRank(u, u) + tj.LowRank(u, u)),
+        (jax.tree.map(lambda x: jnp.stack([x, x]), two), tj.LowRank(u, u)),
+        (tj.Kronecker(jnp.eye(2), jnp.eye(3)), tj.Kronecker(jnp.eye(3), jnp.eye(2))),
+    ):
+        with pytest.raises(tj.ShapeError, match="fields of the value have other shapes"):
+            tj.new_ref(held)[...] = value
+    update = tj.LowRankUpdate(tj.Diagonal(jnp.ones(3)), u)
+    with pytest.raises(tj.MutationError, match="make the Ref of an array with the `d` of the val"):
+        tj.new_ref(update)[...] = 2 * update
 
 
 def test_nothing_is_written_where_anything_is_refused():

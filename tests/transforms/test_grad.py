@@ -185,3 +185,21 @@ def test_jacobians_of_trees_and_the_order_of_reverse_and_forward():
         assert rows["y"]["n"] is None
     assert_close(rev["y"]["s"], fwd["y"]["s"])
     assert_close(rev["z"]["s"], tj.Symmetric(jnp.zeros((N, N))))
+
+
+@pytest.mark.parametrize("argnums", [-1, (-1, 0), (1, -2)])
+def test_arguments_counted_from_the_last_may_hold_what_is_no_array(argnums):
+    """A text or function in the tree stays in its place."""
+    f = lambda y, tree: jnp.sum(tree["call"](tree["x"])) * y
+    tree = {"x": X, "call": jnp.sin, "name": "text"}
+    got = tj.value_and_grad(f, argnums)(0.7, tree)
+    want = jax.value_and_grad(lambda y, x: jnp.sum(jnp.sin(x)) * y, argnums)(0.7, X)
+    assert_close(jax.tree.leaves(got), jax.tree.leaves(want))
+
+
+@pytest.mark.parametrize("mode", [tj.grad, tj.jacfwd, tj.jacrev, tj.hessian])
+def test_an_argument_that_is_not_given_by_position_is_named(mode):
+    with pytest.raises(TypeError, match=r"(?s)no argument for `argnums=0`.*given by position: 0"):
+        mode(jnp.sum)(a=X)
+    with pytest.raises(TypeError, match="no argument for `argnums=-2`"):
+        mode(jnp.sum, -2)(X)

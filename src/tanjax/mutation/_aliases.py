@@ -1,7 +1,8 @@
 """Whether the Refs of a call are Refs, and each of them one memory.
 
 A transition has one state for each memory. The same Ref in two places, or a Ref and a view of it,
-would be two states of which one is lost, so that is refused where either is written.
+would be two states of which one is lost, so that is refused where either is written. Two views are
+two memories if one axis of the Ref says that they have no entry in common.
 
 Sharp edge. Under a transformation JAX may show one Ref as two traced values; then only JAX's own
 checks see it.
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import AliasError, MutationError, describe, message
 
-from ._jax_refs import is_ref, is_view, root
+from ._jax_refs import is_ref, is_view, places_of, root
 
 
 def with_paths(name: str, tree: PyTree) -> Iterator[tuple[str, PyTree]]:
@@ -27,7 +29,7 @@ def with_paths(name: str, tree: PyTree) -> Iterator[tuple[str, PyTree]]:
 
 def check_refs(function: str, given: Mapping[str, PyTree], mutates: Sequence[str]) -> None:
     """Raise `MutationError` for an array where a Ref belongs, `AliasError` for shared memory."""
-    seen: dict[int, tuple[str, PyTree, bool]] = {}
+    seen: dict[int, list[tuple[str, PyTree, bool]]] = {}
     for name, tree in given.items():
         for place, leaf in with_paths(name, tree):
             if not (is_ref(leaf) or is_view(leaf)):
@@ -35,9 +37,17 @@ def check_refs(function: str, given: Mapping[str, PyTree], mutates: Sequence[str
                     raise _no_ref(function, place, leaf)
                 continue
             written = name in mutates
-            old = seen.setdefault(id(root(leaf)), (place, leaf, written))
-            if old[0] != place and (written or old[2]):
-                raise _aliased(function, old[0], old[1], place, leaf)
+            same = seen.setdefault(id(root(leaf)), [])
+            for first, old, is_written in same:
+                if (written or is_written) and not _are_disjoint(old, leaf):
+                    raise _aliased(function, first, old, place, leaf)
+            same.append((place, leaf, written))
+
+
+def _are_disjoint(a: PyTree, b: PyTree) -> bool:
+    """Whether two views of one Ref are known to have no entry in common."""
+    pairs = zip(places_of(a), places_of(b), strict=False)  # none for a Ref itself
+    return any(i is not None and j is not None and not np.intersect1d(i, j).size for i, j in pairs)
 
 
 def _no_ref(function: str, place: str, leaf: PyTree) -> MutationError:
@@ -62,6 +72,11 @@ def _aliased(function: str, first: str, a: PyTree, second: str, b: PyTree) -> Al
             f"{function}: `{first}` and `{second}` are the same memory, and it is written.",
             *([f"{how} of it."] if views else []),
             "why: each memory has one state after the call, and one cotangent.",
-            hint="pass a copy, `tj.new_ref(ref[...])`, or one Ref in one place.",
+            hint="pass a copy, `tj.new_ref(ref[...])`, or one Ref in one place"
+            + (
+                "; views by slices that do not overlap are two memories, integers are traced."
+                if len(views) == 2
+                else "."
+            ),
         )
     )

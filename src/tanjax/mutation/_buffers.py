@@ -49,7 +49,10 @@ class GradientRefs:
 
 
 class Slot(NamedTuple):
-    """One number array that moves, and its buffer; `units` if they are in different ones."""
+    """One number array that moves, and its buffer; `units` if they are in different ones.
+
+    The buffer of a frozen parameter is `None`: no cotangent is made.
+    """
 
     path: str
     leaf: PyTree
@@ -58,12 +61,16 @@ class Slot(NamedTuple):
 
     def add(self, cotangent: Natural) -> None:
         """Add the cotangent of the leaf to the buffer, in its unit and dtype."""
+        if self.ref is None:
+            return
         if self.units is not None:
             cotangent = convert(cotangent, self.units[0].inverse, self.units[1].inverse)
         self.ref[...] += cotangent.astype(self.ref.dtype)
 
     def read(self) -> Natural:
-        """The cotangent of the leaf, in the dtype of the buffer."""
+        """The cotangent of the leaf, in the dtype of the buffer; `None` of a frozen one."""
+        if self.ref is None:
+            return None
         value = self.ref[...]
         if self.units is None:
             return value
@@ -72,6 +79,8 @@ class Slot(NamedTuple):
     @property
     def is_direct(self) -> bool:
         """Whether JAX can add to the buffer by itself."""
+        if self.ref is None:
+            return False
         return self.units is None and jnp.result_type(self.leaf) == self.ref.dtype
 
 
@@ -86,7 +95,8 @@ class Matched:
         seed = _seed(loss, _checked(unit, self.unit), self.unit)
         ad: Any = jax.ad
         pull: Any = pullback
-        wanted = [slot.ref if slot.is_direct else ad.GradValue() for slot in self.slots]
+        other = lambda slot: ad.DontWant() if slot.ref is None else ad.GradValue()
+        wanted = [slot.ref if slot.is_direct else other(slot) for slot in self.slots]
         try:
             (cotangents,) = pull.with_refs(wanted)(seed)
         except Exception as error:  # JAX has no class of its own for it
@@ -159,7 +169,8 @@ def _common_unit(argnums: Sequence[int], labels: list[Unit]) -> Unit:
 def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
     stop = lambda a: is_structured(a) or a is None
     paths, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=stop)
-    given = _flattened_like(where, name, treedef, tree)
+    may_freeze = where != "accumulate"
+    given = _flattened_like(where, name, treedef, _spread(x, tree) if may_freeze else tree)
     for (path, leaf), buffer in zip(paths, given, strict=True):
         place = f"{name}{jax.tree_util.keystr(path)}" or "the array"
         if type(buffer) is StructuredRef:
@@ -169,11 +180,30 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
             labels = _labels(where, place, leaf.label.delta, buffer.label.delta)
             leaf, buffer = leaf.stored, buffer.stored
         numbers, own = jax.tree.flatten(leaf, is_leaf=_is_none)
+        if buffer is None and may_freeze:
+            yield from (Slot(place, n, None, None) for n in numbers if is_inexact(n))
+            continue
         refs = _flattened_like(where, place, own, buffer)
         for number, ref in zip(numbers, refs, strict=True):
             added = where == "accumulate" and ref is not None and not _is_nothing(number)
             if added or is_inexact(number):
                 yield _checked_slot(where, Slot(place, number, ref, labels))
+
+
+def _spread(x: PyTree, tree: PyTree) -> PyTree:
+    """A tree of buffers in which the `None` of a part of `x` is that of all its leaves."""
+    whole = lambda b: b is None or type(b) is StructuredRef or is_structured(b)
+    nothing = lambda part: jax.tree.map(_nothing, part, is_leaf=is_structured)
+    try:
+        return jax.tree.map(
+            lambda b, part: nothing(part) if b is None else b, tree, x, is_leaf=whole
+        )
+    except (ValueError, TypeError):
+        return tree  # it does not fit, and is refused
+
+
+def _nothing(leaf: PyTree) -> None:
+    return None
 
 
 def _flattened_like(where: str, place: str, treedef: PyTreeDef, tree: PyTree) -> list[PyTree]:
@@ -266,6 +296,8 @@ def check_distinct(where: str, slots: list[Slot], arguments: PyTree = ()) -> Non
     """Raise if a Ref is the buffer of two leaves, or something that the function can read."""
     seen: dict[int, str] = {}
     for slot in slots:
+        if slot.ref is None:
+            continue
         if id(slot.ref) in seen:
             raise AliasError(
                 message(

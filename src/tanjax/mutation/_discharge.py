@@ -28,12 +28,14 @@ indexed in a loop still costs its size in each step of reverse mode; a Ref costs
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
@@ -77,33 +79,67 @@ def discharge(f: Function) -> Function:
 
     @functools.wraps(f)
     def discharged(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        return _discharged(f, args, kwargs)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        name = getattr(f, "__name__", "a function")
+        if any(is_ref(x) or is_view(x) for x in leaves):
+            raise _foreign(name, "is called with")
+        return call_discharged(f, name, leaves, tree)[0]
 
     return discharged
 
 
-def _discharged(f: Function, args: PyTree, kwargs: PyTree) -> PyTree:
-    name = getattr(f, "__name__", "a function")
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    if any(is_ref(x) or is_view(x) for x in leaves):
-        raise _foreign(name, "is called with")
-    places = [i for i, x in enumerate(leaves) if _moves(x)]
+_CAPTURED = (
+    "{name}: an in-place function closes over a Ref.\n"
+    "  why: what it does to that memory is no part of its transition.\n"
+    "Hint: make the Ref an argument, and name it in `mutates` if it is written."
+)
+
+
+def call_discharged(
+    f: Function,
+    name: str,
+    leaves: Sequence[PyTree],
+    tree: PyTreeDef,
+    refs: Mapping[int, PyTree] = MappingProxyType({}),
+    *,
+    is_in_place: bool = False,
+) -> tuple[PyTree, dict[int, Array]]:
+    """Call a function of `(args, kwargs)` without Refs.
+
+    **Arguments:** `leaves` and `tree`: what it is called with; `refs`: the Refs that it is given,
+    by their places among the leaves, where `leaves` has what they hold. Refs that it closes over
+    are then JAX's, in its program.
+    **Returns:** the output, and by place what those Refs hold afterwards that are written.
+    """
+    places = [i for i, x in enumerate(leaves) if _moves(x) or i in refs]
     values = [jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x for x in leaves]
     results = _Results()
 
-    def flat(*moving: PyTree) -> list[PyTree]:
+    def traced(*args: PyTree, **kwargs: PyTree) -> list[PyTree]:
         given = list(leaves)
-        for i, x in zip(places, moving, strict=True):
+        for i, x in zip(places, jax.tree.leaves((args, kwargs)), strict=True):
             given[i] = x
         args, kwargs = jax.tree.unflatten(tree, given)
         return results.take_apart(name, f(*args, **kwargs))
 
+    # In trees and with the signature of `f`, so that JAX's errors name its arguments.
+    traced.__wrapped__ = f  # type: ignore[attr-defined]
+    moving: list[PyTree] = [None] * len(leaves)
+    for i in places:
+        moving[i] = refs.get(i, values[i])
+    args, kwargs = jax.tree.unflatten(tree, moving)
     with explained(name):
-        closed = jax.make_jaxpr(flat)(*(values[i] for i in places))
+        closed = jax.make_jaxpr(traced)(*args, **kwargs)
     consts = list(closed.consts)
-    if any(map(is_ref, consts)):
+    if any(map(is_ref, consts)) and not refs:
+        if is_in_place:
+            raise MutationError(_CAPTURED.format(name=name))
         raise _foreign(name, "closes over")
-    return results.put_together(run(closed.jaxpr, consts, [values[i] for i in places]))
+    cells = {i: Cell(values[i]) for i in refs}
+    given = [cells.get(i, values[i]) for i in places]
+    out = results.put_together(run(closed.jaxpr, consts, given))
+    written = {i for i, kinds in zip(places, uses(closed.jaxpr), strict=True) if "written" in kinds}
+    return out, {i: cell.value for i, cell in cells.items() if i in written}
 
 
 def _moves(x: PyTree) -> bool:
@@ -129,12 +165,12 @@ class _Results:
         if any(is_ref(x) or is_view(x) for x in self.leaves):
             raise MutationError(
                 message(
-                    f"{name}: a discharged function returns a Ref.",
+                    f"{name}: a Ref is returned.",
                     "why: its memory ends with it.",
                     hint="return what is in it: `ref[...]`, or `tj.freeze(ref)`.",
                 )
             )
-        self.places = [i for i, x in enumerate(self.leaves) if _is_array(x)]
+        self.places = [i for i, x in enumerate(self.leaves) if is_array(x)]
         return [self.leaves[i] for i in self.places]
 
     def put_together(self, values: list[PyTree]) -> PyTree:
@@ -144,7 +180,8 @@ class _Results:
         return jax.tree.unflatten(self.tree, leaves)
 
 
-def _is_array(x: PyTree) -> bool:
+def is_array(x: PyTree) -> bool:
+    """Whether a result of a traced function is an array, or a number that becomes one."""
     return _moves(x) or isinstance(x, int | float | complex)
 
 
@@ -188,12 +225,17 @@ def _step(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
 
 
 def _refused(eqn: JaxEquation) -> MutationError:
+    name = eqn.primitive.name
+    hint = "let it take, or close over, values (`ref[...]`), and write what it returns"
+    if name == "shard_map":
+        hint += "; an in-place function is called there by its `.transition`"
+    elif name.startswith(("custom_jvp", "custom_vjp")):
+        hint += "; the rule of a function that writes is that of a `tj.inplace`, `f.natural_rule`"
     return MutationError(
         message(
-            f"discharge: `{eqn.primitive.name}` uses a Ref, and cannot be looked into.",
+            f"discharge: `{name}` uses a Ref, and cannot be looked into.",
             f"where: {_compat.source_of(eqn) or 'inside of a library'}",
-            hint="hand it values (`ref[...]`) and write what it returns; call `f.transition` of an "
-            "in-place function inside of `shard_map`.",
+            hint=f"{hint}.",
         )
     )
 
@@ -291,9 +333,9 @@ def _loop_state(operands: list[PyTree], done: Sequence[frozenset[str]]) -> _Thre
 
 
 def _arrays(eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
-    """Operands of a loop or branch: cells, and arrays in place of Python's numbers."""
+    """Operands of a loop or branch: cells, Refs, and arrays in place of Python's numbers."""
     pairs = zip(values, eqn.invars, strict=True)
-    return [v if type(v) is Cell else _typed(v, var.aval) for v, var in pairs]
+    return [v if type(v) is Cell or is_ref(v) else _typed(v, var.aval) for v, var in pairs]
 
 
 def _scan(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:

@@ -4,7 +4,7 @@ An index of a dense array means some of its numbers. Of a structured one the sto
 others than the entries: a symmetric matrix stores two for one entry, a triangular one has entries
 that are zero by its type, a Kronecker product has none that could be written alone.
 
-    write_entries(ref, like, index, value)     # all invariants kept, or refused
+    write_entries(refs, like, index, value)    # all invariants kept, or refused
 
 Sharp edges. Types that store entries twice (`Symmetric`, `Hermitian`) are written by entry, row or
 column, so that nothing is said twice; a block that meets its mirror image is refused.
@@ -12,7 +12,7 @@ column, so that nothing is said twice; a block that meets its mirror image is re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import jax
@@ -33,7 +33,7 @@ from tanjax.arrays import (
     is_structured,
 )
 
-from ._writes import cast, described, fit_dense, number_for, target_of
+from ._writes import cast, described, fit_dense, fitted, number_for, target_of
 
 Index: TypeAlias = PyTree  # what stands in the brackets of `ref[...]`
 
@@ -61,9 +61,9 @@ def kept_by_constructor(x: object, field: str) -> str:
         "why: the constructor "
         + ("makes its entries consistent" if projects else "checks these indices")
         + ", and a write would pass it by.",
-        hint="write entries, `ref[i, j] = v`, or a whole array, `ref[...] = a`."
-        if by_entry
-        else "write a whole array, `ref[...] = a`.",
+        hint=("write entries, `ref[i, j] = v`, or" if by_entry else "write")
+        + (" an array of the batch, `ref[k] = a`, or" if getattr(x, "batch_shape", ()) else "")
+        + " a whole array, `ref[...] = a`.",
     )
 
 
@@ -92,10 +92,34 @@ def _is_integer(i: PyTree) -> bool:
     return jnp.issubdtype(getattr(i, "dtype", type(i)), jnp.integer) or type(i) is int
 
 
-def check_entries(like: PyTree, index: Index) -> None:
-    """Refuse to write entries of a type whose fields are written instead."""
+def of_batch(like: PyTree, index: Index) -> Index | None:
+    """The index of arrays of a batch, without the whole axes of one array; `None` for entries."""
     target = target_of(like)[1]
-    if is_structured(target) and type(target) not in _ENTRIES:
+    batch = getattr(target, "batch_shape", ()) if is_structured(target) else ()
+    parts = _parts(index, len(target.shape)) if batch else []
+    while parts and type(parts[-1]) is slice and parts[-1] == slice(None):
+        parts.pop()
+    counts = [max(1, np.ndim(i)) if getattr(i, "dtype", int) == np.bool_ else 1 for i in parts]
+    if not batch or sum(counts) > len(batch) or any(i is None for i in parts):
+        return None
+    return tuple(parts)
+
+
+def write_entries(refs: Sequence[PyTree], like: PyTree, index: Index, value: PyTree) -> None:
+    """`ref[index] = value` where `refs` hold the fields of `like`: arrays of a batch, or entries.
+
+    **Raises:** `MutationError` for entries of a type whose fields are written instead.
+    """
+    label, target = target_of(like)
+    number = number_for(label, value)
+    if (members := of_batch(like, index)) is not None:
+        one = jax.tree.map(lambda leaf: _selected(leaf, members), target)
+        fields = jax.tree.leaves(fitted(one, number))
+        for ref, leaf, new in zip(refs, jax.tree.leaves(target), fields, strict=True):
+            _write_dense(ref, leaf, members, new)
+    elif not is_structured(target):
+        _write_dense(refs[0], target, index, 0 if type(number) is Zero else number)
+    elif type(target) not in _ENTRIES:
         name = type(target).__name__
         raise MutationError(
             message(
@@ -104,27 +128,40 @@ def check_entries(like: PyTree, index: Index) -> None:
                 hint="write a field, as in `ref.diag[i] = v`, or a whole array, `ref[...] = a`.",
             )
         )
-
-
-def write_entries(ref: PyTree, like: PyTree, index: Index, value: PyTree) -> None:
-    """`ref[index] = value` where `ref` holds the stored entries of `like`."""
-    label, target = target_of(like)
-    number = number_for(label, value)
-    number = 0 if type(number) is Zero else number
-    if is_structured(target):
+    else:
+        number = 0 if type(number) is Zero else number
         index = _full_index(target, index)
-        _ENTRIES[type(target)](ref, target, index, number, _in_range(index, ref.shape))
-        return
+        _ENTRIES[type(target)](refs[0], target, index, number, _in_range(index, refs[0].shape))
+
+
+def _selected(x: PyTree, index: Index) -> jax.ShapeDtypeStruct:
+    """What an index takes of an array; by a traced mask each of the places."""
+    if _is_traced_mask(index):
+        return jax.ShapeDtypeStruct(x.shape[_only(index).ndim :], x.dtype)
+    return jax.eval_shape(lambda x: x[index], x)
+
+
+def _write_dense(ref: PyTree, target: PyTree, index: Index, number: PyTree) -> None:
+    """`ref[index] = number` of a dense array, for every index that an array has."""
     if _is_native(index):
-        shape = jax.eval_shape(lambda x: x[index], target).shape
-        _put(ref, index, fit_dense(target, number, shape), _in_range(index, ref.shape))
-        return
-    if isinstance(index, jax.core.Tracer) and index.dtype == bool:
-        new = fit_dense(target, number, ())  # of how many, nobody knows
-        mask = jnp.expand_dims(index, tuple(range(index.ndim, len(target.shape))))
+        new = fit_dense(target, number, _selected(target, index).shape)
+        _put(ref, index, new, _in_range(index, ref.shape))
+    elif _is_traced_mask(index):
+        new = fit_dense(target, number, _selected(target, index).shape)
+        mask = _only(index)
+        mask = jnp.expand_dims(mask, tuple(range(mask.ndim, len(target.shape))))
         ref[...] = jnp.where(mask, new, ref[...])
-        return
-    ref[...] = ref[...].at[index].set(cast(number, target.dtype))
+    else:
+        ref[...] = ref[...].at[index].set(cast(number, target.dtype))
+
+
+def _only(index: Index) -> PyTree:
+    return index[0] if type(index) is tuple and len(index) == 1 else index
+
+
+def _is_traced_mask(index: Index) -> bool:
+    mask = _only(index)
+    return isinstance(mask, jax.core.Tracer) and mask.dtype == bool
 
 
 def _in_range(index: Index, shape: Shape) -> Bool[Array, ""] | bool:

@@ -53,6 +53,15 @@ def explained(name: str, refs: Mapping[str, PyTree] = MappingProxyType({})) -> I
                     hint="close over the Ref, or hand it over: a `scan` over it gives its rows.",
                 )
             ) from error
+        elif "JaxprInputEffect" in text:
+            raise MutationError(
+                message(
+                    f"{name}: a Ref is used inside of an operation of JAX that is no loop, such as "
+                    "`lax.custom_linear_solve`.",
+                    hint="let its functions close over values (`ref[...]`), and write what it "
+                    "returns.",
+                )
+            ) from error
         elif "vmap-of-cond" in text:
             error.add_note(
                 f"{name} maps a branch that uses a Ref. Discharge what is mapped: "

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MethodType
 from typing import Any, overload
@@ -45,12 +46,12 @@ from tanjax._typing import Function
 from tanjax.registry import Operation, operation
 
 from ._aliases import check_refs
-from ._discharge import discharge
+from ._discharge import call_discharged
 from ._explained import explained, mapped
 from ._jax_refs import is_ref, is_tracing, is_view
-from ._refs import StructuredRef, freeze, new_ref
+from ._refs import freeze, new_ref
 from ._rule_forms import from_inplace_rule, from_state_rule
-from ._transition import Transition, is_memory, marked, memories, with_memory
+from ._transition import Transition, marked, memories, read, with_memory
 
 
 class InPlace:
@@ -73,23 +74,17 @@ class InPlace:
         self._compiled: dict[Hashable, Function] = {}
 
     def _check_names(self, static: Sequence[str]) -> None:
-        kinds = {p.name: p.kind for p in self._signature.parameters.values()}
-        fixed = {n for n, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY}
-        fixed |= set(static)
-        many = (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
-            inspect.Parameter.POSITIONAL_ONLY,
-        )
-        wrong = [n for n in self.mutates if n not in kinds or n in fixed]
-        if wrong or not self.mutates or any(kind in many for kind in kinds.values()):
+        parameters = self._signature.parameters.values()
+        fixed = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} | set(static)
+        known = [p.name for p in parameters if p.name not in fixed]
+        wrong = [n for n in self.mutates if n not in known]
+        if wrong:
             raise RegistrationError(
                 message(
                     f"{self.name}: `mutates` must name arguments of the function.",
-                    f"got: {self.mutates}" + (f"; wrong: {wrong}" if wrong else ""),
-                    f"arguments: {[n for n in kinds if n not in fixed]}",
-                    hint="name positional arguments that are not static; `*args` and `**kwargs` "
-                    "have no names: take a tuple or a dict as one argument.",
+                    f"got: {self.mutates}; wrong: {wrong}",
+                    f"arguments: {known}",
+                    hint="name arguments that are neither static nor keyword-only.",
                 )
             )
 
@@ -125,7 +120,7 @@ class InPlace:
 
     def _step(self, given: Mapping[str, PyTree], statics: Mapping[str, PyTree]) -> PyTree:
         """Read the Refs, make the transition, write the Refs."""
-        before = {name: _values(tree) for name, tree in given.items()}
+        before = {name: read(tree) for name, tree in given.items()}
         # By name: a static argument may stand between others.
         after = self.transition(**before, **statics)
         for name, state in zip(self.mutates, after.state, strict=True):
@@ -157,34 +152,28 @@ class InPlace:
 
     def _pure(self, body: Function) -> Function:
         """The transition of a body that mutates Refs: a function of arrays."""
-        names = [
-            p.name
-            for p in self._signature.parameters.values()
-            if p.kind is not inspect.Parameter.KEYWORD_ONLY
-        ]
 
-        def on_fresh_refs(given: dict[str, PyTree]) -> Transition:
+        def on_fresh_refs(**given: PyTree) -> Transition:
             refs = {n: new_ref(given[n]) for n in self.mutates}
             given = {**given, **refs}
             with explained(self.name, refs):
-                out = body(
-                    *(given[n] for n in names),
-                    **{n: x for n, x in given.items() if n not in names},
-                )
+                bound = inspect.BoundArguments(self._signature, OrderedDict(given))
+                more = {n: x for n, x in given.items() if n not in self._signature.parameters}
+                out = body(*bound.args, **bound.kwargs, **more)
             out = marked(self.name, out, refs)
             return Transition(tuple(freeze(refs[n]) for n in self.mutates), out)
 
-        on_fresh_refs.__name__ = self.name
-        discharged = discharge(on_fresh_refs)
+        on_fresh_refs.__wrapped__ = body  # type: ignore[attr-defined]
 
         # The body is annotated to return the output alone.
         @functools.wraps(body, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def transition(*before: PyTree, **statics: PyTree) -> PyTree:
-            return discharged(
-                {**dict(zip(self.transition.parameters, before, strict=True)), **statics}
-            )
+            given = {**dict(zip(self.transition.parameters, before, strict=True)), **statics}
+            leaves, tree = jax.tree.flatten(((), given))
+            return call_discharged(on_fresh_refs, self.name, leaves, tree, is_in_place=True)[0]
 
-        after = self._signature.replace(return_annotation=Transition)
+        named = sorted(map(_named, self._signature.parameters.values()), key=_is_keyword)
+        after = self._signature.replace(parameters=named, return_annotation=Transition)
         transition.__signature__ = after  # type: ignore[attr-defined]
         return transition
 
@@ -249,6 +238,18 @@ class InPlace:
         return f"<tanjax in-place function {self.name}{self._signature}, mutates {self.mutates}>"
 
 
+def _named(p: inspect.Parameter) -> inspect.Parameter:
+    """The parameter of a transition: of `*args` a tuple, of `**kwargs` a dict, by their names."""
+    defaults: dict[Any, PyTree] = {p.VAR_POSITIONAL: (), p.VAR_KEYWORD: {}}
+    kind = p.kind if p.kind is p.KEYWORD_ONLY else p.POSITIONAL_OR_KEYWORD
+    default = defaults.get(p.kind, p.default)
+    return inspect.Parameter(p.name, kind, default=default, annotation=p.annotation)
+
+
+def _is_keyword(p: inspect.Parameter) -> bool:
+    return p.kind is p.KEYWORD_ONLY
+
+
 def _whole(transition: Operation, *args: PyTree, **statics: PyTree) -> PyTree:
     """A batch goes to the body as it is: the body says what it does with one."""
     return transition.resolve(args, statics).primal(*args)
@@ -263,17 +264,6 @@ def _can_be_arguments(leaves: list[PyTree]) -> bool:
 
 def _is_dynamic(x: PyTree) -> bool:
     return hasattr(x, "dtype") or (isinstance(x, int | float | complex) and type(x) is not bool)
-
-
-def _values(tree: PyTree) -> PyTree:
-    """What is in the Refs of a tree."""
-
-    def read(x: PyTree) -> PyTree:
-        if type(x) is StructuredRef or is_ref(x) or is_view(x):
-            return x[...]
-        return jax.tree.map(_values, x) if is_memory(x) else x
-
-    return jax.tree.map(read, tree, is_leaf=is_memory)
 
 
 def _write(refs: PyTree, state: PyTree) -> None:
@@ -314,7 +304,8 @@ def inplace(
     the instance is the first argument, a pytree or static. An error of the compiled program at run
     time loses what the Refs hold; with `jit=False` they hold what they held.
 
-    **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to; in its
+    **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to (of `*args`
+    and `**kwargs` a tuple and a dict, which also transition and rules take as one argument); in its
     body they are what `tj.new_ref` makes: a `jax.Ref` for an array, a `tj.StructuredRef` for a
     structured array or quantity, and pytrees of these. `static`: names of arguments that are
     no arrays (keyword-only ones are static anyway).

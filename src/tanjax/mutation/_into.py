@@ -80,8 +80,8 @@ def gradient(x: PyTree, refs: PyTree) -> PyTree:
     """What was added to buffers, as the natural gradient that `tj.grad` gives.
 
     **Arguments:** `x`, the parameters, at which non-linear types are read; `refs`, their buffers.
-    **Returns:** for every array its natural cotangent, `None` for integers, a quantity in
-    `[loss]/[x]` where something has a unit; in the dtype of the buffers.
+    **Returns:** for every array its natural cotangent, `None` for integers and where a buffer is
+    `None`, a quantity in `[loss]/[x]` where something has a unit; in the dtype of the buffers.
     **Raises:** `CotangentError` if the buffers are not like `x`. Warns `HiddenCotangentWarning`,
     as `tj.grad` does. **Cost:** reads every buffer; J⁺ᵀ of every structured array.
     """
@@ -92,11 +92,15 @@ def gradient(x: PyTree, refs: PyTree) -> PyTree:
     for i, leaf in enumerate(leaves):
         if is_inexact(leaf):
             cotangents[i] = next(rest).read()
-            primals[i] = jnp.asarray(leaf).astype(cotangents[i].dtype)
+            if cotangents[i] is not None:
+                primals[i] = jnp.asarray(leaf).astype(cotangents[i].dtype)
         elif hasattr(leaf, "dtype"):
             cotangents[i] = arrays.zero_leaf(leaf)
-    natural = transforms.natural_tree(treedef.unflatten(primals), treedef.unflatten(cotangents))
-    return transforms.times_unit(natural, unit)
+    tree = treedef.unflatten(cotangents)
+    if any(c is None for c in cotangents):  # of a frozen array all fields are
+        given = lambda c: c if jax.tree.leaves(c) else None
+        tree = jax.tree.map(given, tree, is_leaf=is_structured)
+    return transforms.times_unit(transforms.natural_tree(treedef.unflatten(primals), tree), unit)
 
 
 def accumulate(refs: PyTree, tree: PyTree) -> None:

@@ -42,6 +42,24 @@ def root(x: PyTree) -> PyTree:
     return x.ref if is_view(x) else x
 
 
+def places_of(view: PyTree) -> list[np.ndarray | None]:
+    """For each axis of its Ref the places that a view takes, `None` where they are not known."""
+    steps = view.transforms if is_view(view) else ()
+    if not steps or not hasattr(steps[0], "indices"):
+        return []
+    found: list[np.ndarray | None] = []
+    for index, n in zip(steps[0].indices, steps[0].shape, strict=True):
+        numbers = (index.start, index.size, index.stride) if is_slice(index) else (index,)
+        if any(isinstance(i, _compat.Tracer) for i in numbers):
+            found.append(None)
+        elif is_slice(index):
+            found.append(np.arange(n)[index.start :: index.stride][: index.size])
+        else:
+            places = np.asarray(index)
+            found.append(np.where(places < 0, places + n, places))
+    return found
+
+
 def is_slice(index: PyTree) -> bool:
     """Whether an index is a slice: it has `start`, `size` and `stride`."""
     return hasattr(index, "stride")

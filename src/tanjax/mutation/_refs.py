@@ -37,10 +37,10 @@ from tanjax.units import Unit
 from tanjax.units.signatures import Monomial, Signature
 
 from ._entries import (
-    check_entries,
     holds_entries,
     is_whole,
     kept_by_constructor,
+    of_batch,
     read_entries,
     write_entries,
 )
@@ -56,7 +56,8 @@ class StructuredRef:
 
     **Reading:** `ref[...]` is the array with its type and unit, `ref[index]` what the array gives.
     **Writing:** `ref[...] = a` takes an array of the same type and static fields, or a quantity in
-    any unit of the dimension; a batch is broadcast; 0 clears an array of a linear type.
+    any unit of the dimension; a batch is broadcast; 0 clears an array of a linear type. Of a batch
+    `ref[k] = a` writes one array, or those at any index of the leading axes.
     `ref[...] += a` and the like read, compute, and write. `ref[i, j] = v` writes both entries of a
     `Symmetric` or `Hermitian` (whose diagonal keeps real parts, as in the constructor), and one of
     the triangle of a `Triangular`: an entry outside raises, or, where the index is traced and
@@ -122,7 +123,10 @@ class StructuredRef:
     def __getitem__(self, index: PyTree) -> Natural:
         if is_whole(index):
             return self._of(r[...] for r in self._refs)
-        label, target = target_of(self._abstract())
+        like = self._abstract()
+        if (members := of_batch(like, index)) is not None:
+            return self._of(read_entries(r, members) for r in self._refs)
+        label, target = target_of(like)
         if not holds_entries(target):
             whole = self[...]
             return (whole.to_dense() if type(target) is Triangular else whole)[index]
@@ -137,8 +141,7 @@ class StructuredRef:
             for ref, leaf in zip(self._refs, jax.tree.leaves(fitted(like, value)), strict=True):
                 ref[...] = leaf
             return
-        check_entries(like, index)
-        write_entries(self._refs[0], like, index, value)
+        write_entries(self._refs, like, index, value)
 
     def __getattr__(self, name: str) -> PyTree:
         """A field: a view that reads and writes it, or the value of a static field."""
@@ -165,17 +168,33 @@ class StructuredRef:
         reason = self._reason or kept_by_constructor(raw, name)
         return _views(value, label, reason)
 
-    def __iadd__(self, other: PyTree) -> NoReturn:
+    def __iadd__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("+=")
 
-    def __isub__(self, other: PyTree) -> NoReturn:
+    def __isub__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("-=")
 
-    def __imul__(self, other: PyTree) -> NoReturn:
+    def __imul__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("*=")
 
-    def __itruediv__(self, other: PyTree) -> NoReturn:
+    def __itruediv__(self, *_: object, **__: object) -> NoReturn:
         raise _whole_missing("/=")
+
+    # -- where an array is meant, the value must be read -----------------------------------------
+
+    def _is_memory(self, *_: object, **__: object) -> NoReturn:
+        raise MutationError(
+            message(
+                "StructuredRef: memory stands where an array is expected.",
+                f"memory: {self._of(map(shown_type, self._refs))!r}",
+                hint="read what it holds: `ref[...]`.",
+            )
+        )
+
+    __array__ = __jax_array__ = __iter__ = __float__ = __neg__ = __abs__ = _is_memory
+    __matmul__ = __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = _is_memory
+    __rmatmul__ = __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = _is_memory
+    __lt__ = __le__ = __gt__ = __ge__ = _is_memory
 
     def __repr__(self) -> str:
         return f"StructuredRef({self._of(map(_shown, self._refs))!r})"

@@ -8,7 +8,7 @@ mark in its place, and the call on Refs puts the Ref back.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -17,12 +17,16 @@ from jaxtyping import PyTree
 from tanjax._errors import MutationError, message
 from tanjax.arrays import is_structured
 
+from ._discharge import is_array
 from ._jax_refs import is_ref, is_view
 from ._refs import StructuredRef, freeze, new_ref
 
 
 class Transition(NamedTuple):
-    """The state after a call, one entry for each name in `mutates`, and its output."""
+    """The state after a call, one entry for each name in `mutates`, and its output.
+
+    Memory in the output is a mark without arrays: what it holds is in `state`.
+    """
 
     state: tuple[PyTree, ...]
     out: PyTree
@@ -37,6 +41,10 @@ class Same:
     array: int
     field: int | None
 
+    def __repr__(self) -> str:
+        parts = [str(i) for i in (self.array, self.field) if i]
+        return f"<the memory of `{self.argument}`{''.join(f', {i}' for i in parts)}>"
+
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +52,17 @@ class Again:
     """In an output: memory that the function made, and that was met before."""
 
     number: int
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """In an output: what is no array, a text or a function."""
+
+    value: Hashable
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -64,7 +83,7 @@ class Fresh:
 
 def is_mark(x: object) -> bool:
     """Whether a node of an output stands for memory."""
-    return isinstance(x, Same | Again | Fresh)
+    return isinstance(x, Same | Again | Fresh | Fixed)
 
 
 def is_memory(x: object) -> bool:
@@ -75,6 +94,17 @@ def is_memory(x: object) -> bool:
 def memories(tree: PyTree) -> list[PyTree]:
     """The arrays of an argument that is in memory: Refs, views, structured ones."""
     return jax.tree.leaves(tree, is_leaf=is_memory)
+
+
+def read(tree: PyTree) -> PyTree:
+    """A tree with what is in its Refs."""
+
+    def one(x: PyTree) -> PyTree:
+        if type(x) is StructuredRef or is_ref(x) or is_view(x):
+            return x[...]
+        return jax.tree.map(read, x) if is_memory(x) else x
+
+    return jax.tree.map(one, tree, is_leaf=is_memory)
 
 
 def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
@@ -102,13 +132,27 @@ def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
         if any(id(f) in place for f in fields):  # a view of fields: of the caller's Refs, anew
             return jax.tree.map(lambda f: place.get(id(f), f), x)
         if not any(map(is_ref, fields)):
-            return x
+            return jax.tree.map(lambda f: f if is_array(f) else _fixed(function, f), x)
         if id(x) in made:
             return Again(list(made).index(id(x)))
         made[id(x)] = x
         return Fresh(len(made) - 1, freeze(x))
 
     return jax.tree.map(mark, out, is_leaf=lambda x: id(x) in place or is_memory(x))
+
+
+def _fixed(function: str, x: PyTree) -> Fixed:
+    try:
+        hash(x)
+    except TypeError:
+        raise MutationError(
+            message(
+                f"{function}: returns a {type(x).__name__}, which is no array and has no hash.",
+                "why: it is part of the compiled program.",
+                hint="return arrays, trees of them, or a text.",
+            )
+        ) from None
+    return Fixed(x)
 
 
 def with_memory(out: PyTree, given: Mapping[str, PyTree]) -> PyTree:
@@ -123,6 +167,6 @@ def with_memory(out: PyTree, given: Mapping[str, PyTree]) -> PyTree:
             return made[x.number]
         if isinstance(x, Fresh):
             return made.setdefault(x.number, new_ref(x.value))
-        return x
+        return x.value if isinstance(x, Fixed) else x
 
     return jax.tree.map(one, out, is_leaf=is_mark)

@@ -14,6 +14,8 @@ it is kept. The literal 0 is zero in every unit and every linear type; no other 
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,9 +73,10 @@ def fitted(like: PyTree, value: PyTree) -> PyTree:
         value = value.replace(definite=False)
     if type(value) is not type(target) or jax.tree.structure(value) != jax.tree.structure(target):
         raise _other_type(target, value)
-    batch = getattr(target, "batch_shape", ())
-    _check_batch(target, value, len(batch))
-    return jax.tree.map(lambda leaf, new: _fit_leaf(leaf, new), target, value)
+    _check_batch(target, value, len(getattr(target, "batch_shape", ())))
+    return jax.tree.map(
+        lambda leaf, new: jnp.broadcast_to(cast(new, leaf.dtype), leaf.shape), target, value
+    )
 
 
 def is_zero(value: PyTree) -> bool:
@@ -135,6 +138,8 @@ def _other_type(target: PyTree, value: PyTree) -> MutationError:
     details = [f"before: {described(target)}", f"after: {described(value)}"]
     if getattr(target, "definite", False) is True and type(value) is type(target):
         hint = f"repeat the promise if it holds: `tj.{name}(x.data, definite=True)`."
+    elif type(value) is type(target):
+        hint = f"make the Ref of an array with the {_unlike(target, value)} of the value."
     elif is_structured(value):
         hint = f"make a {name} of it first, or the Ref of an array of that type."
     else:
@@ -142,6 +147,18 @@ def _other_type(target: PyTree, value: PyTree) -> MutationError:
     return MutationError(
         message("StructuredRef: a write cannot change the type of the array.", *details, hint=hint)
     )
+
+
+def _unlike(target: PyTree, value: PyTree) -> str:
+    """The fields of two arrays of one type that differ in more than numbers."""
+
+    def differs(a: PyTree, b: PyTree) -> bool:
+        is_static = not any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(a))
+        return jax.tree.structure(a) != jax.tree.structure(b) or (is_static and a != b)
+
+    names = [f.name for f in dataclasses.fields(target) if f.init]
+    found = [n for n in names if differs(getattr(target, n), getattr(value, n))]
+    return " and ".join(f"`{n}`" for n in found)
 
 
 def described(x: PyTree) -> str:
@@ -171,6 +188,23 @@ def _check_batch(target: PyTree, value: PyTree, count: int) -> None:
     fits = got[len(got) - core :] == expected[count:] and _broadcasts(got, expected)
     if not fits:
         raise _wrong_shape(got, expected)
+    # Broadcast, a field would be another one: two equal columns in the place of one.
+    cores = [
+        np.shape(leaf)[len(getattr(x, "batch_shape", ())) :]
+        for x in (target, value)
+        for leaf in jax.tree.leaves(x)
+    ]
+    if cores[: len(cores) // 2] != cores[len(cores) // 2 :]:
+        raise ShapeError(
+            message(
+                "StructuredRef: the fields of the value have other shapes than those they replace.",
+                f"before: {described(target)}",
+                f"after: {described(value)}",
+                "why: memory keeps its size, and the type has one number in each place.",
+                hint="write an array whose fields are as large, or keep its dense numbers in "
+                "memory: `tj.new_ref(x.to_dense())`.",
+            )
+        )
 
 
 def _broadcasts(got: Shape, expected: Shape) -> bool:
@@ -198,10 +232,6 @@ def fit_dense(like: PyTree, value: PyTree, shape: Shape) -> Array:
     if not _broadcasts(got, tuple(shape)):
         raise _wrong_shape(got, tuple(shape))
     return jnp.broadcast_to(cast(value, like.dtype), shape)
-
-
-def _fit_leaf(like: PyTree, value: PyTree) -> Array:
-    return jnp.broadcast_to(cast(value, like.dtype), like.shape)
 
 
 _KINDS = (jnp.bool_, jnp.unsignedinteger, jnp.signedinteger, jnp.floating, jnp.complexfloating)

@@ -1,5 +1,6 @@
 """Layer 6: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
 
+from ._contents import register_contents as register_contents
 from ._control_flow import (
     associative_scan as associative_scan,
     checkpoint as checkpoint,

@@ -19,14 +19,26 @@ from tanjax.arrays import is_inexact
 Argnums = int | Sequence[int]
 
 
-def places(argnums: Argnums) -> tuple[int, ...]:
-    """The places of the arguments, one or several."""
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+def places(name: str, args: Sequence[PyTree], argnums: Argnums) -> tuple[int, ...]:
+    """The places of the arguments, one or several, counted from the first.
+
+    **Raises:** `TypeError` if there is no such argument, or it is given by its name.
+    """
+    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not all(-len(args) <= i < len(args) for i in wanted):
+        raise TypeError(
+            message(
+                f"{name}: there is no argument for `argnums={argnums}`.",
+                f"given by position: {len(args)}",
+                hint="pass what is differentiated by position, not by name.",
+            )
+        )
+    return tuple(i % len(args) for i in wanted)
 
 
 def check_differentiable(name: str, args: Sequence[PyTree], argnums: Argnums) -> None:
     """Raise `TypeError` for an argument that has nothing to differentiate."""
-    for i in places(argnums):
+    for i in places(name, args, argnums):
         leaves = jax.tree.leaves(args[i])
         if leaves and not any(map(is_inexact, leaves)):
             raise TypeError(
@@ -63,7 +75,8 @@ def hold_fixed(f: Function, args: Sequence[PyTree], argnums: Argnums) -> PyTree:
     Functions and texts in a tree (the activation of a Module) cannot be traced; they are put back
     inside `f`, and stand in their places in the gradient, which says `None` of them.
     """
-    trees = {i: jax.tree.flatten(args[i]) for i in places(argnums)}
+    chosen = places("grad", args, argnums)
+    trees = {i: jax.tree.flatten(args[i]) for i in chosen}
     if all(is_number(leaf) for leaves, _ in trees.values() for leaf in leaves):
         return f, args, lambda structural: structural
 
@@ -77,8 +90,8 @@ def hold_fixed(f: Function, args: Sequence[PyTree], argnums: Argnums) -> PyTree:
 
     def restore(structural: PyTree) -> PyTree:
         if isinstance(argnums, int):
-            return join(argnums, structural)
-        return tuple(join(i, s) for i, s in zip(argnums, structural, strict=True))
+            return join(chosen[0], structural)
+        return tuple(join(i, s) for i, s in zip(chosen, structural, strict=True))
 
     moving = [
         [leaf for leaf in trees[i][0] if is_number(leaf)] if i in trees else a

@@ -11,7 +11,8 @@ where plain JAX loses something, what `tj.jit` gives is returned.
 Sharp edges. Not everything can be seen from outside: a function of ordinary numbers that leaves the
 range and comes back, and entries of large arrays that vanish, need `tj.jit`. Code that cannot be
 compiled (it branches on numbers) keeps the first result, and a `ScaleWarning` says so if that is
-not finite. Where there is a tracer, nothing is looked at.
+not finite. Where there is a tracer, or a Ref, which a second run would write again, nothing is
+looked at.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ def _all_finite(leaves: list[PyTree]) -> PyTree:
 
 
 def _leaves(tree: PyTree) -> list[PyTree] | None:
-    """The floating arrays of a tree; `None` where there is a tracer."""
+    """The floating arrays of a tree; `None` where there is a tracer, or a Ref."""
     leaves = jax.tree.leaves(tree)
-    if any(isinstance(x, jax.core.Tracer) for x in leaves):
+    if any(isinstance(x, jax.core.Tracer | jax.Ref) for x in leaves):
         return None
     return [x for x in leaves if is_inexact(x)]
 

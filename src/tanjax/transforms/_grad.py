@@ -23,6 +23,7 @@ from ._chosen import (
     moving_leaves,
     places,
 )
+from ._contents import contents, in_fields, is_memory, with_aux, with_state
 from ._eager import planned_if_lost
 from ._into import into_buffers
 from ._natural import (
@@ -48,19 +49,20 @@ def value_and_grad(
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
-    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.zero_refs`.
+    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.zero_refs`, with
+    `None` in the place of a leaf, array or tree that is frozen.
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
     dense otherwise), `None` for leaves that are integers, booleans or no arrays at all (the
     activation function of a Module). The gradient of a quantity is one, in `[loss]/[x]`.
     With `into` the value alone: the gradient is *added* to the buffers, and never planned anew.
+    That of a Ref is the gradient by what it held before the call; afterwards it holds what `f`
+    wrote. Then `f` is traced.
 
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; for buffers
     that do not fit `CotangentError`, `AliasError`, `MutationError`, `UnitError`.
     """
-    if into is not None:
-        return into_buffers(f, argnums, has_aux, holomorphic, allow_int, into)
 
     def derivative(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         if not allow_int:
@@ -82,6 +84,19 @@ def value_and_grad(
 
     @functools.wraps(f)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
+        chosen = [args[i] for i in places("grad", args, argnums)]
+        call = contents("grad", f, args, kwargs, chosen, into)
+        if call is not None:
+            run = value_and_grad(
+                with_aux(call, has_aux), argnums, True, holomorphic, allow_int, into=into
+            )
+            result = run(*call.args, **call.kwargs)
+            value, (aux, after) = result if into is not None else result[0]
+            call.write(after)
+            value = (value, aux) if has_aux else value
+            return value if into is not None else (value, result[1])
+        if into is not None:
+            return into_buffers(f, argnums, has_aux, holomorphic, allow_int, into)(*args, **kwargs)
         result = derivative(*args, **kwargs)
         return planned_if_lost("value_and_grad", f, derivative, args, kwargs, result)
 
@@ -126,8 +141,15 @@ def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     """Like `jax.vjp`, speaking natural cotangents on both sides.
 
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
-    natural cotangent of every array in `out` (dense or structured) and returns one per primal.
+    natural cotangent of every array in `out` (dense or structured) and returns one per primal;
+    of a Ref that of what it held before, as `grad`. Of what it holds afterwards `f` has to return
+    what is asked for.
     """
+    call = contents("vjp", f, primals, {}, primals)
+    if call is not None:
+        out, pullback, (aux, after) = vjp(with_aux(call, has_aux), *call.args, has_aux=True)
+        call.write(after)
+        return (out, pullback, aux) if has_aux else (out, pullback)
     labelled, structural_pullback, *aux = vjp_in_fields(f, *primals, has_aux=has_aux)
     pullback = functools.partial(natural_pullback, primals, labelled, structural_pullback)
 
@@ -173,10 +195,20 @@ def jvp(
 ) -> tuple[PyTree, ...]:
     """Like `jax.jvp`, with natural tangents in and out.
 
+    **Arguments:** the tangent of a Ref is an array as that of what it holds, or memory as of
+    `tj.zero_tangent(ref)`, of the fields, which becomes the tangent of what it holds afterwards.
     **Returns:** value and tangent, with `has_aux` also the aux value.
     **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
     instance of a non-linear type (then it is unclear whether fields or arrays are meant).
     """
+    call = contents("jvp", f, tuple(primals), {}, primals)
+    if call is not None:
+        (out, after), (moved, state_dot), *aux = jvp(
+            with_state(call, has_aux), call.args, tangents, has_aux
+        )
+        call.write(after)
+        call.write_tangents(tangents, state_dot)
+        return out, moved, *aux
     moved, rate = _structural_tangents("jvp", primals, tangents)
     stripped = Stripped(f, has_aux)
     out, structural, *aux = jax.jvp(stripped, tuple(primals), moved, has_aux=has_aux)
@@ -189,13 +221,13 @@ def jvp(
 def _structural_tangents(where: str, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     """Natural tangents of all primals as structural ones, and their common rate."""
     leaves, given, tree = flatten_like(where, tuple(primals), tuple(tangents))
+    memory = [is_memory(n) for n in given]
+    given = [n[...] if held else n for n, held in zip(given, memory, strict=True)]
     plain, rate = common_rate(where, leaves, given, cotangent=False)
     moved = []
-    for x, n in zip(leaves, plain, strict=True):
-        if type(x) is arrays.Unitful:
-            moved.append(arrays.unitful(structural_tangent(where, x.stored, n), x.label))
-        else:
-            moved.append(structural_tangent(where, x, n))
+    for x, n, held in zip(leaves, plain, memory, strict=True):
+        t = (in_fields if held else structural_tangent)(where, _value(x), n)
+        moved.append(arrays.unitful(t, x.label) if type(x) is arrays.Unitful else t)
     return jax.tree.unflatten(tree, moved), rate
 
 
@@ -203,9 +235,21 @@ def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     """Like `jax.linearize`, with natural tangents in and out.
 
     **Returns:** `(out, push)`, with `has_aux` also the aux value; `push(*tangents)` takes one
-    natural tangent per primal and costs no second evaluation of `f`.
+    natural tangent per primal, of a Ref as in `jvp`, and costs no second evaluation of `f`.
     **Raises:** `CotangentError`, as `jvp`.
     """
+    call = contents("linearize", f, primals, {}, primals)
+    if call is not None:
+        run = with_state(call, has_aux)
+        (out, after), push_all, *aux = linearize(run, *call.args, has_aux=has_aux)
+        call.write(after)
+
+        def push_memory(*tangents: PyTree) -> PyTree:
+            moved, state_dot = push_all(*tangents)
+            call.write_tangents(tangents, state_dot)
+            return moved
+
+        return out, push_memory, *aux
     labelled, structural_push, *aux = linearize_in_fields(f, *primals, has_aux=has_aux)
 
     def push(*tangents: PyTree) -> PyTree:
@@ -307,12 +351,13 @@ def _jacobian(
 ) -> Function:
     def derivative(*args: PyTree, **kwargs: PyTree) -> PyTree:
         check_differentiable("jacobian", args, argnums)
-        chosen = [args[i] for i in places(argnums)]
+        where = places("jacobian", args, argnums)
+        chosen = [args[i] for i in where]
         leaves, join = moving_leaves(chosen)
 
         def joined(leaves: PyTree) -> PyTree:
             full = list(args)
-            for i, x in zip(places(argnums), join(leaves), strict=True):
+            for i, x in zip(where, join(leaves), strict=True):
                 full[i] = x
             out = f(*full, **kwargs)
             out, aux = out if has_aux else (out, None)
@@ -332,6 +377,13 @@ def _jacobian(
 
     @functools.wraps(f)
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        # Of every Ref: `jax.vmap` does not write one in each row.
+        call = contents("jacobian", f, args, kwargs, (args, kwargs))
+        if call is not None:
+            run = _jacobian(mode, with_aux(call, has_aux), argnums, True, holomorphic)
+            rows, (aux, after) = run(*call.args, **call.kwargs)
+            call.write(after)
+            return (rows, aux) if has_aux else rows
         result = derivative(*args, **kwargs)
         return planned_if_lost("jacobian", f, derivative, args, kwargs, result)
 

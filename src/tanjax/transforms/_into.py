@@ -67,11 +67,12 @@ def into_buffers(
         if not allow_int:
             check_differentiable("grad", args, argnums)
         buffers = _registered["match"](into, args, kwargs, argnums)
-        leaves, join = moving_leaves([args[i] for i in places(argnums)])
+        where = places("grad", args, argnums)
+        leaves, join = moving_leaves([args[i] for i in where])
 
         def moved(leaves: PyTree) -> PyTree:
             full = list(args)
-            for i, x in zip(places(argnums), join(leaves), strict=True):
+            for i, x in zip(where, join(leaves), strict=True):
                 full[i] = x
             return f(*full, **kwargs)
 

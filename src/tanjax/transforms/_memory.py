@@ -26,6 +26,8 @@ from tanjax import _compat
 from tanjax._jaxpr_types import Steps
 from tanjax._typing import Function
 
+from ._packing import unpack
+
 if TYPE_CHECKING:
     from tanjax.scale import Plan
 
@@ -104,7 +106,7 @@ def on_held(fun: Function) -> Function:
 
         is_held = lambda x: type(x) is _Held
         args, kwargs = jax.tree.map(fresh, (args, kwargs), is_leaf=is_held)
-        out = fun(*args, **kwargs)
+        out = unpack(fun(*args, **kwargs))  # of a quantity the exponent is free
         return out, [jax.freeze(ref) for ref in refs]
 
     return without_refs(transition)

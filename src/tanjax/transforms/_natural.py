@@ -21,11 +21,13 @@ from tanjax.arrays import is_inexact, is_structured
 
 
 def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
-    """Natural cotangents of a tree of structural ones, under `batch` leading axes."""
+    """Natural cotangents of a tree of structural ones or `None`, under `batch` leading axes."""
 
     def convert(x: PyTree, c: PyTree) -> PyTree:
         if not is_structured(x):
             return c if is_inexact(x) else None
+        if c is None:
+            return None
         if type(x) is arrays.Unitful and not is_structured(x.stored):
             return arrays.unitful(c.stored, x.label.inverse) if is_inexact(x.stored) else None
         if batch == 0:

@@ -17,7 +17,7 @@ import jax
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
-from tanjax._errors import CotangentError, UnitError, message
+from tanjax._errors import CotangentError, MutationError, UnitError, message
 from tanjax._typing import Function
 from tanjax.arrays import (
     convert,
@@ -67,10 +67,27 @@ class Stripped:
         self.units: Any = None
 
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        out = self.f(*args, **kwargs)
+        try:
+            out = self.f(*args, **kwargs)
+        except Exception as error:  # JAX has no class of its own for it
+            if "non-differentiated array reference" in str(error):
+                raise _not_moving(self.f) from error
+            raise
         out, aux = out if self.has_aux else (out, None)
         plain, self.units = strip(out)
         return (plain, aux) if self.has_aux else plain
+
+
+def _not_moving(f: Function) -> MutationError:
+    return MutationError(
+        message(
+            f"{getattr(f, '__name__', 'a function')}: a value that is differentiated is written to "
+            "a Ref that is not.",
+            "why: who reads it afterwards would get no derivative.",
+            hint="pass the Ref as an argument and name its place in `argnums`, too, or write "
+            "`jax.lax.stop_gradient(value)`.",
+        )
+    )
 
 
 def in_unit(value: PyTree, unit: Unit | None, factor: Unit) -> PyTree:

@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import tanjax as tj
+from tanjax.units import m
 
 pytestmark = pytest.mark.core
 
@@ -191,6 +192,26 @@ def test_closing_over_a_ref():
         with pytest.warns(tj.ScaleWarning, match="closes over a Ref"):
             assert float(compiled(jnp.float32(2))) == expected
     np.testing.assert_array_equal(r[...], [4, 8])
+
+
+def test_the_exponent_of_a_quantity_is_free():
+    """What a function of Refs returns, and its gradient, may leave the range of its dtype."""
+
+    def f(r, w):
+        r[...] = r[...] * 2.0
+        square = r[...] @ r[...]
+        return square * square * square / w
+
+    of_value = lambda q, w: 64 * (q @ q) * (q @ q) * (q @ q) / w
+    x, w = x32(1.5e15, 2e15) * m, jnp.float32(1e30) * m * jnp.float32(1e30)
+    for compiled in (tj.jit(f), tj.jit(tj.grad(f))):
+        r = tj.new_ref(x)
+        got = compiled(r, w)
+        assert_close(r[...].to_value(m), [3e15, 4e15])
+        want = of_value(x.astype(float), w.astype(float))
+        if got.shape:
+            want = tj.grad(of_value)(x.astype(float), w.astype(float))
+        assert_close(got.to_value(want.unit), want.to_value(want.unit))
 
 
 def test_refs_with_options():

@@ -1,0 +1,106 @@
+"""A function that is given Refs, differentiated by what they hold.
+
+To JAX the derivative by a Ref is another Ref, which the caller has to make. Here the function is
+one of what its Refs hold before the call, to its output and to what they hold afterwards. That is
+pure, so `tj.grad` and the others differentiate it as any function, with natural cotangents and
+units; what the Refs hold afterwards is written when this is done.
+
+    call = Contents("grad", f, (ref, x), {})
+    out, after = call(*call.args)            # traces `f`; JAX may transform this
+    call.write(after)
+
+Sharp edges. The function is traced: Python cannot branch on its numbers. A Ref that it closes over
+is JAX's, and a constant.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax import Array
+from jaxtyping import PyTree
+
+from tanjax import transforms, units
+from tanjax._errors import AliasError, MutationError, message
+from tanjax._typing import Function
+from tanjax.arrays import convert, is_quantity, is_structured, label_of, split_unit
+
+from ._aliases import with_paths
+from ._discharge import call_discharged
+from ._jax_refs import is_ref, is_view
+from ._refs import StructuredRef
+from ._transition import read
+
+
+class Contents:
+    """One call of a function with Refs among its arguments.
+
+    **Fields:** `f`, the function; `args`, `kwargs`: those of the call, with what Refs hold.
+    """
+
+    def __init__(
+        self, where: str, f: Function, args: PyTree, kwargs: PyTree, buffers: PyTree
+    ) -> None:
+        """**Raises:** `AliasError` for a Ref in two places, also of buffers."""
+        self.f, self._name = f, f"{where} of {getattr(f, '__name__', 'a function')}"
+        named = {f"argument {i}": x for i, x in enumerate(args)}
+        self._check_places({**named, **kwargs, "into": buffers})
+        leaves, self._tree = jax.tree.flatten((args, kwargs))
+        self._refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
+        self.args, self.kwargs = read((args, kwargs))
+
+    def _check_places(self, given: dict[str, PyTree]) -> None:
+        seen: dict[int, str] = {}
+        for name, tree in given.items():
+            for place, leaf in with_paths(name, tree):
+                if is_view(leaf):
+                    raise MutationError(
+                        message(
+                            f"{self._name}: `{place}` is a view of a Ref.",
+                            hint="pass the whole Ref, and take the view inside of the function.",
+                        )
+                    )
+                if is_ref(leaf) and seen.setdefault(id(leaf), place) != place:
+                    raise AliasError(
+                        message(
+                            f"{self._name}: `{seen[id(leaf)]}` and `{place}` are the same memory.",
+                            "why: each memory has one state after the call, and one cotangent.",
+                            hint="pass a copy, `tj.new_ref(ref[...])`, or one Ref in one place.",
+                        )
+                    )
+
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> tuple[PyTree, dict[int, Array]]:
+        """The output, and what those Refs hold that are written, by their places."""
+        leaves = jax.tree.leaves((args, kwargs))
+        return call_discharged(self.f, self._name, leaves, self._tree, self._refs)
+
+    def write(self, after: dict[int, PyTree]) -> None:
+        """Write what the Refs hold after the call."""
+        for i, value in after.items():
+            self._refs[i][...] = value
+
+    def write_tangents(self, tangents: PyTree, after: dict[int, PyTree]) -> None:
+        """Write the tangents of that into those tangents which are Refs."""
+        primals, tree = jax.tree.flatten(self.args, is_leaf=is_structured)
+        places = iter(range(len(jax.tree.leaves(self.args))))
+        for x, t in zip(primals, tree.flatten_up_to(tuple(tangents)), strict=True):
+            mine = [next(places) for _ in jax.tree.leaves(x)]
+            refs = jax.tree.leaves(t, is_leaf=lambda leaf: leaf is None)
+            if not any(map(is_ref, refs)):
+                continue
+            own = x.label.delta if is_quantity(x) else units.one
+            kept = label_of(t._abstract()) if type(t) is StructuredRef else None
+            for ref, i in zip(refs, mine, strict=True):
+                if is_ref(ref) and i in after:
+                    number, rate = split_unit(after[i])
+                    ref[...] = convert(number, own * rate, kept or units.one)
+
+
+def _contents(
+    where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree
+) -> Contents | None:
+    """The call, if it is differentiated by a Ref."""
+    needed = any(is_ref(x) or is_view(x) for x in jax.tree.leaves(chosen))
+    return Contents(where, f, args, kwargs, buffers) if needed else None
+
+
+transforms.register_contents(_contents)
