@@ -184,12 +184,8 @@ def blocks_times_dense(
     if batch is not None:
         products = jax.vmap(tj.matmul)(batch, split(b, batch))
         return products.reshape(a.shape[0], *b.shape[1:])
-    return jnp.concatenate(
-        [
-            tj.matmul(block, b[columns])
-            for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)
-        ]
-    )
+    parts = zip(a.blocks, a.columns_of(b), strict=True)
+    return jnp.concatenate([tj.matmul(block, part) for block, part in parts])
 
 
 @tj.matmul.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
@@ -245,6 +241,8 @@ def cases() -> Iterator[Case]:
         (tj.Scaled(symmetric, s.normal()), s.normal(3)),
         (blocks, s.normal(3)),
         (tj.BlockDiagonal(s.normal(1, 2), s.normal(1, 2)), s.normal(4)),
+        (tj.BlockDiagonal.from_stack(s.normal(2, 1, 2)), s.normal(4)),
+        (tj.BlockDiagonal.from_stack(tj.Symmetric(s.normal(2, 2, 2))), s.normal(4, 1)),
         (tj.Diagonal(s.normal(0)), s.normal(0, 2)),
     ):
         yield Case(tj.matmul, a, b)
