@@ -45,6 +45,7 @@ STRUCTURES = (
 OPERATIONS = ("matmul", "solve", "logdet")
 CELLS = (
     *((structure, operation) for structure in STRUCTURES for operation in OPERATIONS),
+    ("Kronecker", "sin_matmul"),
     ("Sparse", "matmul"),
     ("Batch", "solve"),
     ("Batch", "logdet"),
@@ -236,6 +237,7 @@ def _product_by_eigh(a: Any, b: Any, w: Any) -> Any:
 
 LOSSES = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
+    "sin_matmul": lambda a, b, w: jnp.sum(w * jnp.sin(a @ b)),  # entry by entry, where layouts show
     "solve": lambda a, b, w: jnp.sum(w * tj.solve(a, b)),
     "logdet": lambda a, b, w: jnp.sum(tj.logdet(a)),
     "eigh": _of_eigh(tj.eigh),
@@ -245,6 +247,7 @@ LOSSES = {
 }
 DENSE = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
+    "sin_matmul": lambda a, b, w: jnp.sum(w * jnp.sin(a @ b)),
     "solve": lambda a, b, w: jnp.sum(w * jnp.linalg.solve(a, b)),
     "logdet": lambda a, b, w: jnp.sum(jnp.linalg.slogdet(a).logabsdet),
     "eigh": _of_eigh(jnp.linalg.eigh),

@@ -135,22 +135,41 @@ def triangular_logdet(p, b, w):
     return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(p[0]))))
 
 
-# -- Kronecker, two factors ------------
+# -- Kronecker, two factors: the first last, so that the result lies in memory by rows ------------
+
+
+def kronecker_apply(p, b):
+    a, c = p
+    x = c @ b.reshape(a.shape[1], c.shape[1], -1)
+    return (a @ x.reshape(a.shape[1], -1)).reshape(a.shape[0] * c.shape[0], -1)
 
 
 def kronecker_matmul(p, b, w):
-    a, c = p
-    x = b.reshape(a.shape[1], -1)
-    x = (a @ x).reshape(a.shape[0], c.shape[1], -1)
-    return jnp.sum(w.reshape(x.shape[0], c.shape[0], -1) * jnp.einsum("ij,ajk->aik", c, x))
+    return jnp.sum(w * kronecker_apply(p, b))
 
 
-def kronecker_solve(p, b, w):
+def kronecker_sin_matmul(p, b, w):
+    return jnp.sum(w * jnp.sin(kronecker_apply(p, b)))
+
+
+def _kronecker_solve(p, b, w):
     a, c = p
-    x = jnp.linalg.solve(a, b.reshape(a.shape[1], -1)).reshape(a.shape[0], c.shape[1], -1)
-    x = jnp.moveaxis(x, 1, 0)
-    y = jnp.linalg.solve(c, x.reshape(c.shape[1], -1)).reshape(x.shape)
-    return jnp.sum(w.reshape(a.shape[0], c.shape[0], -1) * jnp.moveaxis(y, 0, 1))
+    n, m, k = len(a), len(c), b.shape[1]
+    first, last = jsl.lu_factor(a), jsl.lu_factor(c)
+    y = jsl.lu_solve(last, jnp.moveaxis(b.reshape(n, m, k), 1, 0).reshape(m, n * k))
+    x = jsl.lu_solve(first, jnp.moveaxis(y.reshape(m, n, k), 0, 1).reshape(n, m * k))
+    return jnp.sum(w * x.reshape(n * m, k)), (first, last, y, x, w)
+
+
+def _kronecker_solve_pullback(saved, y_bar):
+    first, last, y, x, w = saved
+    n, m, k = len(x), len(y), w.shape[1]
+    left = jsl.lu_solve(first, -y_bar * w.reshape(n, m * k), trans=1)
+    right = jsl.lu_solve(last, jnp.moveaxis(left.reshape(n, m, k), 1, 0).reshape(m, n * k), trans=1)
+    return left @ x.T, right @ y.T
+
+
+kronecker_solve = with_pullback(_kronecker_solve, _kronecker_solve_pullback)
 
 
 def kronecker_logdet(p, b, w):

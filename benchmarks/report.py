@@ -159,9 +159,9 @@ METHOD = """\
 Value and gradient with respect to the structure's own parameters, under `jit`, float32, a
 right-hand side of 64 columns, rank 8 for the low-rank update, two balanced Kronecker factors,
 blocks of 64 rows, eight places a row for `Sparse`; a `Batch` is `n / 16` definite matrices of 16
-rows. The loss is a fixed inner product with the result (for `logdet` the result itself; of the
-spectral cells $f(A) b$ by eigenvectors or singular vectors, with $f$ an exponential or a logarithm,
-or $A^{1/2} b$).
+rows. The loss is a fixed inner product with the result, of `sin_matmul` with its sines (for
+`logdet` the result itself; of the spectral cells $f(A) b$ by eigenvectors or singular vectors, with
+$f$ an exponential or a logarithm, or $A^{1/2} b$).
 
 * **hand**: what one writes in plain JAX who knows the structure (`benchmarks/hand.py`), with a
   `jax.custom_vjp` where that beats `jax.grad`: Cholesky factored once and thin factors symmetrised

@@ -270,11 +270,18 @@ def _at_front(size: int, a: AnyArray, axis: int | None) -> Array:
 # -- a bilinear primitive ----------------------------------------------------------------------
 
 
-def symmetric_outer(left: Array, right: Array) -> Array:
-    """`left @ right.mT + right @ left.mT` for thin matrices, as one product of twice the width.
+# Columns up to which `k` more multiply-adds an entry take less time than to read it, read its
+# mirror image, and write their sum. The two cross at 32 to 64 columns for n = 64 to 2048.
+THIN = 32
 
-    Two products and a sum cost 1.4 times as much at n = 2048 (memory traffic). JAX sees `left` on
-    both sides of the one; as a primitive it can be transposed in either argument.
+
+def symmetric_outer(left: Array, right: Array) -> Array:
+    """`left @ right.mT + right @ left.mT`: a product and its transpose, or one of twice the width.
+
+    The product of twice the width costs $n^2 k$ more multiply-adds, the sum three passes over the
+    $n^2$ entries: thin matrices take the first form, others the second (benchmark row "Symmetric
+    matmul"). In the first, JAX would see `left` on both sides of one product; as a primitive it can
+    be transposed in either argument.
     """
     return _symmetric_outer_primitive().bind(left, right)
 
@@ -285,6 +292,9 @@ def _symmetric_outer_primitive() -> Primitive:
     from jax.interpreters import ad, batching, mlir
 
     def implementation(left: Array, right: Array) -> Array:
+        if left.shape[-1] > THIN:
+            product = left @ right.mT
+            return product + product.mT
         return jnp.concatenate([left, right], -1) @ jnp.concatenate([right, left], -1).mT
 
     def batch(axis: Any, args: Values, dims: Dims) -> tuple[Array, int | None]:

@@ -3,8 +3,13 @@
 Tests run with several devices, where blocks stay apart. Here the rules are told that there is one.
 """
 
+import pickle
+from functools import partial
+
 import jax
+import jax.export
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import tanjax as tj
@@ -80,3 +85,119 @@ def test_blocks_that_differ_stay_apart(one_device):
     assert not is_batch(tj.BlockDiagonal(eye))
     large = jnp.eye(129)
     assert not is_batch(tj.BlockDiagonal(large, large))
+
+
+STACKS = {
+    "dense": lambda x: x,
+    "Symmetric": lambda x: tj.Symmetric(x, definite=True),
+    "Scaled": lambda x: tj.Scaled(tj.Triangular(x), jnp.array([2.0, 1.0, 3.0])),
+}
+OPERATIONS = {
+    "to_dense": lambda a, b: a.to_dense(),
+    "mT": lambda a, b: a.mT,
+    "matmul": lambda a, b: (
+        a @ b,
+        b.T @ a,
+        a @ a,
+        a @ tj.Diagonal(b[:, 0]),
+        tj.Diagonal(b[:, 0]) @ a,
+    ),
+    "solve": lambda a, b: (tj.solve(a, b), tj.solve(a, a @ a)),
+    "determinants": lambda a, b: (tj.logdet(a), tj.slogdet(a), tj.det(a)),
+    "inverses": lambda a, b: (tj.inv(a), tj.pinv(a)),
+    "sums": lambda a, b: (a + a, 2.0 * a, a + tj.Diagonal(b[:, 0]), a + tj.Identity(6)),
+    "entrywise": lambda a, b: (tj.multiply(a, a), tj.multiply(a, b @ b.T), a[1:3, 2], a[0:2, 0:2]),
+    "reductions": lambda a, b: (
+        tj.trace(a),
+        tj.diagonal(a),
+        tj.sum(a),
+        tj.norm(a),
+        tj.dot(a, b @ b.T),
+    ),
+    "functions": lambda a, b: (tj.expm(a), tj.matrix_power(a, 2)),
+    "factorize": lambda a, b: (tj.factorize(a).solve(b), tj.factorize(a).logdet()),
+    "fields": lambda a, b: (a.canonical(), a.conj(), a.astype(jnp.complex128)),
+}
+
+
+@pytest.mark.parametrize("kind", STACKS)
+def test_a_stack_of_blocks_is_the_matrix_of_the_same_blocks(kind):
+    """In every operation, with its gradient, mapped and compiled: against blocks of their own."""
+    data = jax.vmap(lambda x: x @ x.T + jnp.eye(2))(S.normal(3, 2, 2))
+    b, scales = S.normal(6, 2), jnp.array([1.0, 2.0])
+
+    def loss(name, form, data):
+        out = OPERATIONS[name](form(STACKS[kind](data)), b)
+        leaves = jax.tree.leaves(out, is_leaf=tj.is_structured)
+        return sum(jnp.sum(jnp.sin(jnp.real(tj.destructure(leaf)))) for leaf in leaves)
+
+    def all_of(form):
+        each = {name: jax.value_and_grad(partial(loss, name, form)) for name in OPERATIONS}
+        every = lambda c: {name: f(c * data) for name, f in each.items()}
+        with tj.densify("allow"):
+            return jax.jit(jax.vmap(every))(scales)
+
+    def apart(batch):
+        block = lambda i: jax.tree.map(lambda x: x[i], batch)
+        return tj.BlockDiagonal(*map(block, range(3)))
+
+    got, expected = all_of(tj.BlockDiagonal.from_stack), all_of(apart)
+    for name in OPERATIONS:
+        for g, e in zip(got[name], expected[name], strict=True):
+            np.testing.assert_allclose(g, e, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def test_a_stack_stays_one_array_in_results_and_gradients():
+    stack = tj.Symmetric(jax.vmap(lambda x: x @ x.T + jnp.eye(2))(S.normal(3, 2, 2)), definite=True)
+    a, b = tj.BlockDiagonal.from_stack(stack), S.normal(6)
+    gradient = jax.grad(lambda a: jnp.sum(jnp.sin(tj.solve(a, b))))(a)
+    for x in (
+        a,
+        gradient,
+        tj.inv(a),
+        tj.cholesky(a),
+        a.mT,
+        a @ a,
+        2.0 * a,
+        a + a,
+        tj.assert_definite(a),
+    ):
+        assert [leaf.shape for leaf in jax.tree.leaves(x)] == [(3, 2, 2)]
+    text = program(tj.solve, a, b)
+    assert text.count("= cholesky") == 1
+    assert "concatenate" not in text
+    assert (a + tj.Identity(6)).shape == (6, 6)
+    length = tj.BlockDiagonal.from_stack(tj.quantity(S.normal(3, 2, 2), "m"))
+    assert isinstance(length.value, tj.BlockDiagonal)
+    assert length.unit == tj.units.unit("m")
+    batch = tj.BlockDiagonal.from_stack(S.normal(4, 3, 2, 1))
+    assert (batch.shape, batch.batch_shape) == ((4, 6, 3), (4,))
+    assert (batch @ jnp.ones(3)).shape == (4, 6)
+    same = pickle.loads(pickle.dumps(a))
+    np.testing.assert_array_equal(same.to_dense(), a.to_dense())
+    for blocks in (jnp.eye(2), tj.Diagonal(jnp.ones(2)), jnp.zeros((0, 2, 2))):
+        with pytest.raises(tj.ShapeError, match="from_stack"):
+            tj.BlockDiagonal.from_stack(blocks)
+
+
+def test_a_stack_exports_with_any_number_of_blocks():
+    (count,) = jax.export.symbolic_shape("count")
+    stack = jax.ShapeDtypeStruct((count, 2, 2), jnp.float64)
+    solve = jax.jit(lambda x: tj.solve(tj.BlockDiagonal.from_stack(x), jnp.ones(2 * x.shape[0])))
+    x = S.normal(3, 2, 2) + 3 * jnp.eye(2)
+    dense = jax.jit(lambda x: tj.BlockDiagonal.from_stack(x).to_dense())
+    for f in (solve, dense):
+        exported = jax.export.deserialize(jax.export.export(f)(stack).serialize())
+        np.testing.assert_allclose(exported.call(x), f(x), rtol=1e-12)
+    taken = jax.export.export(jax.jit(tj.logdet))(tj.BlockDiagonal.from_stack(x))
+    again = jax.export.deserialize(taken.serialize())
+    np.testing.assert_allclose(
+        again.call(tj.BlockDiagonal.from_stack(x)), jnp.linalg.slogdet(x)[1].sum()
+    )
+
+
+def test_equal_structured_blocks_of_their_own_are_one_batch(one_device):
+    data = [S.normal(2, 2) for _ in range(3)]
+    a = tj.BlockDiagonal(*(tj.Symmetric(x @ x.T + jnp.eye(2), definite=True) for x in data))
+    assert program(tj.solve, a, jnp.ones(6)).count("= cholesky") == 1
+    assert check_operation(tj.solve, a, S.normal(6)).scalars > 0

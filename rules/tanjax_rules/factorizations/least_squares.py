@@ -71,7 +71,7 @@ def pinv_kronecker(
 def pinv_blocks(
     a: Shaped[tj.BlockDiagonal, "m n"], rtol: Factor | None = None
 ) -> Shaped[tj.BlockDiagonal, "n m"]:
-    return tj.BlockDiagonal(*(tj.pinv(b, rtol) for b in a.blocks))
+    return a.each(lambda b: tj.pinv(b, rtol))
 
 
 @tj.pinv.implementation(tj.LowRank, differentiate=True)

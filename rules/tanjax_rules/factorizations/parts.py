@@ -68,11 +68,11 @@ def factorize_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.Factorization:
 
 
 def _along_axes(function: Function, parts: Sequence[tj.Factorization], columns: Natural) -> Natural:
-    """Each part along its own axis: `function(part, columns)`."""
+    """Each part along its own axis: `function(part, columns)`; the first last, for the layout."""
 
     def all_axes(y: Natural) -> Natural:
         x = y.reshape(*(f.n for f in parts), y.shape[1])
-        for axis, f in enumerate(parts):
+        for axis, f in reversed(list(enumerate(parts))):
             moved = jnp.moveaxis(x, axis, 0)
             out = function(f, moved.reshape(f.n, moved.size // max(f.n, 1)))
             x = jnp.moveaxis(out.reshape(moved.shape), 0, axis)

@@ -14,9 +14,9 @@ import tanjax as tj
 from tanjax.typing import Pullback
 
 from ..dtypes import floating
-from ..shapes import DenseColumns, all_square
+from ..shapes import DenseColumns
 from .factored import factored_matrix, solve_factored, solve_factored_transposed
-from .stacked import split, stacked
+from .stacked import like, split, stacked
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def check_square_blocks(name: str, a: tj.BlockDiagonal) -> None:
     """Raise `ShapeError` unless every block is square (otherwise the matrix is singular)."""
-    if not all_square(a.blocks):
+    if not a.has_square_blocks:
         raise tj.ShapeError(f"{name}: a BlockDiagonal with blocks that are not square is singular.")
 
 
@@ -35,7 +35,7 @@ def solve_blocks_rule(
     """Of equal blocks, one batch of factors for both directions."""
     check_square_blocks("solve", a)
     batch = stacked(a)
-    if batch is None:
+    if batch is None or tj.is_structured(batch):
         return jax.vjp(solve_blocks, a, b)
     dtype = jnp.result_type(floating(batch), floating(b))
     f = jax.vmap(factored_matrix)(batch.astype(dtype))
@@ -46,7 +46,7 @@ def solve_blocks_rule(
         w = jax.vmap(solve_factored_transposed)(f, split(-x_bar, batch))
         columns = lambda y: y if b.ndim == 2 else y[..., None]
         a_bar = columns(w) @ jnp.matrix_transpose(columns(x))
-        return tj.BlockDiagonal(*a_bar), -w.reshape(b.shape)
+        return like(a, a_bar), -w.reshape(b.shape)
 
     return x.reshape(b.shape), solve_blocks_pullback
 
@@ -67,7 +67,7 @@ def solve_blocks(a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns) -> DenseCo
 @tj.inv.implementation(tj.BlockDiagonal, differentiate=True)
 def inv_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "n n"]:
     check_square_blocks("inv", a)
-    return tj.BlockDiagonal(*map(tj.inv, a.blocks))
+    return a.each(tj.inv)
 
 
 # -- cases ---------------------------------------------------------------------------------------
@@ -84,3 +84,9 @@ def cases() -> Iterator[Case]:
     ones = (s.regular(1, complex=True) for _ in range(2))
     yield Case(tj.solve, tj.BlockDiagonal(*ones), s.complex(2))
     yield Case(tj.inv, blocks)
+    stack = tj.BlockDiagonal.from_stack(jnp.stack([s.regular(2), s.regular(2)]))
+    yield Case(tj.solve, stack, s.normal(4, 1))
+    data = jnp.stack([s.definite(2), s.definite(2)])
+    stack = tj.BlockDiagonal.from_stack(tj.Symmetric(data, definite=True))
+    yield Case(tj.solve, stack, s.normal(4))
+    yield Case(tj.inv, stack)

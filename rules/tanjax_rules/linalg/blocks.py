@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, Matrix
 
-from ..shapes import SquareDiagonal, all_square
+from ..shapes import SquareDiagonal
 from .arithmetic import either_order
 from .block_systems import check_square_blocks
 from .solve import check_square_factor
@@ -29,19 +29,20 @@ SquareBlocks = Shaped[tj.BlockDiagonal, "n n"]
 def blocks_add_blocks(
     a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[tj.BlockDiagonal, "m n"]
 ) -> Shaped[tj.AbstractArray, "m n"]:
-    if [x.shape for x in a.blocks] != [x.shape for x in b.blocks]:
+    if a.block_shapes != b.block_shapes:
         return tj.Sum(a, b)
-    return tj.BlockDiagonal(*(tj.add(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
+    return a.each(tj.add, b.blocks)
 
 
 @either_order(tj.BlockDiagonal, (tj.Diagonal, tj.Identity))
 def blocks_add_diagonal(
     a: SquareBlocks, b: Shaped[tj.Diagonal | tj.Identity, "n n"]
 ) -> Shaped[tj.AbstractArray, "n n"]:
-    if not all_square(a.blocks):
+    if not a.has_square_blocks:
         return tj.Sum(a, b)
-    places = zip(a.blocks, a.slices(), strict=True)
-    return tj.BlockDiagonal(*(_on_diagonal(x, b.submatrix(r, r)) for x, (r, _) in places))
+    if isinstance(b, tj.Identity):
+        return a.each(lambda x: _on_diagonal(x, tj.Identity(x.shape[0], b.dtype)))
+    return a.each(lambda x, d: _on_diagonal(x, tj.Diagonal(d)), a.rows_of(b.diag))
 
 
 def _on_diagonal(block: Matrix, b: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> Matrix:
@@ -60,25 +61,23 @@ def _on_diagonal(block: Matrix, b: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> 
 def blocks_times_blocks(
     a: Shaped[tj.BlockDiagonal, "m k"], b: Shaped[tj.BlockDiagonal, "k n"]
 ) -> Matrix:
-    if [x.shape[1] for x in a.blocks] != [x.shape[0] for x in b.blocks]:
+    if [n for _, n in a.block_shapes] != [m for m, _ in b.block_shapes]:
         return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same blocks"))
-    return tj.BlockDiagonal(*(tj.matmul(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
+    return a.each(tj.matmul, b.blocks)
 
 
 @tj.matmul.implementation(tj.BlockDiagonal, tj.Diagonal, differentiate=True)
 def blocks_times_diagonal(
     a: Shaped[tj.BlockDiagonal, "m n"], b: SquareDiagonal
 ) -> Shaped[tj.BlockDiagonal, "m n"]:
-    places = zip(a.blocks, a.slices(), strict=True)
-    return tj.BlockDiagonal(*(tj.matmul(x, tj.Diagonal(b.diag[c])) for x, (_, c) in places))
+    return a.each(lambda x, d: tj.matmul(x, tj.Diagonal(d)), a.columns_of(b.diag))
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.BlockDiagonal, differentiate=True)
 def diagonal_times_blocks(
     a: SquareDiagonal, b: Shaped[tj.BlockDiagonal, "n k"]
 ) -> Shaped[tj.BlockDiagonal, "n k"]:
-    places = zip(b.blocks, b.slices(), strict=True)
-    return tj.BlockDiagonal(*(tj.matmul(tj.Diagonal(a.diag[r]), x) for x, (r, _) in places))
+    return b.each(lambda x, d: tj.matmul(tj.Diagonal(d), x), b.rows_of(a.diag))
 
 
 # -- systems -------------------------------------------------------------------------------------
@@ -89,25 +88,22 @@ def solve_blocks_blocks(
     a: SquareBlocks, b: Shaped[tj.BlockDiagonal, "n k"]
 ) -> Shaped[AnyArray, "n k"]:
     check_square_blocks("solve", a)
-    if [x.shape[0] for x in a.blocks] != [x.shape[0] for x in b.blocks]:
+    if [m for m, _ in a.block_shapes] != [m for m, _ in b.block_shapes]:
         return tj.solve(a, tj.densified(b, "solve", "give both sides the same blocks"))
-    return tj.BlockDiagonal(*(tj.solve(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
+    return a.each(tj.solve, b.blocks)
 
 
 @tj.solve.implementation(tj.BlockDiagonal, tj.Diagonal, differentiate=True)
 def solve_blocks_diagonal(a: SquareBlocks, b: SquareDiagonal) -> Shaped[AnyArray, "n n"]:
     check_square_blocks("solve", a)
-    return solve_blocks_blocks(
-        a, tj.BlockDiagonal(*(tj.Diagonal(b.diag[r]) for r, _ in a.slices()))
-    )
+    return a.each(lambda x, d: tj.solve(x, tj.Diagonal(d)), a.rows_of(b.diag))
 
 
 @tj.solve.implementation(tj.Diagonal, tj.BlockDiagonal, differentiate=True)
 def solve_diagonal_blocks(
     a: SquareDiagonal, b: Shaped[tj.BlockDiagonal, "n k"]
 ) -> Shaped[tj.BlockDiagonal, "n k"]:
-    places = zip(b.blocks, b.slices(), strict=True)
-    return tj.BlockDiagonal(*(tj.solve(tj.Diagonal(a.diag[r]), x) for x, (r, _) in places))
+    return b.each(lambda x, d: tj.solve(tj.Diagonal(d), x), b.rows_of(a.diag))
 
 
 @tj.solve.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
@@ -142,5 +138,10 @@ def cases() -> Iterator[Case]:
     yield Case(tj.solve, blocks, same)
     yield Case(tj.solve, blocks, diagonal)
     yield Case(tj.solve, diagonal, same)
+    stack = tj.BlockDiagonal.from_stack(jnp.stack([regular, regular.T]))
+    yield Case(tj.matmul, stack, tj.Diagonal(s.positive(4)))
+    yield Case(tj.solve, stack, tj.BlockDiagonal.from_stack(s.normal(2, 2, 1)))
+    yield Case(tj.add, stack, tj.Diagonal(s.positive(4)))
+    yield Case(tj.add, stack, tj.BlockDiagonal.from_stack(tj.Symmetric(s.normal(2, 2, 2))))
     product = tj.Kronecker(regular, tj.Diagonal(s.positive(2)))
     yield Case(tj.solve, product, tj.Kronecker(s.normal(2, 1), s.normal(2, 1)))

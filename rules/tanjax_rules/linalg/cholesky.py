@@ -67,7 +67,7 @@ def cholesky_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "
 
 @tj.cholesky.implementation(tj.BlockDiagonal, differentiate=True)
 def cholesky_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "n n"]:
-    return tj.BlockDiagonal(*map(tj.cholesky, a.blocks))
+    return a.each(tj.cholesky)
 
 
 @tj.cholesky.implementation(tj.Scaled, differentiate=True)
@@ -106,6 +106,7 @@ def cases() -> Iterator[Case]:
         tj.Identity(2),
         tj.Kronecker(tj.Symmetric(s.definite(2)), diagonal),
         tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1))),
+        tj.BlockDiagonal.from_stack(tj.Symmetric(jnp.stack([s.definite(2), s.definite(2)]))),
         tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()),
         tj.Kronecker(negative, other),  # signs that cancel
         tj.Kronecker(negative, diagonal, other),

@@ -204,6 +204,10 @@ def slogdet_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.SlogdetResult:
 @tj.slogdet.implementation(tj.BlockDiagonal, differentiate=True)
 def slogdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.SlogdetResult:
     check_square_blocks("slogdet", a)
+    batch = stacked(a)
+    if batch is not None:
+        every = jax.vmap(tj.slogdet)(batch)
+        return tj.SlogdetResult(jnp.prod(every.sign), jnp.sum(every.logabsdet))
     return _together(a, [(tj.slogdet(b), 1) for b in a.blocks])
 
 
@@ -261,6 +265,9 @@ def det_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Scalar:
 @tj.det.implementation(tj.BlockDiagonal, differentiate=True)
 def det_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
     check_square_blocks("det", a)
+    batch = stacked(a)
+    if batch is not None:
+        return jnp.prod(jax.vmap(tj.det)(batch))
     return math.prod(map(tj.det, a.blocks))
 
 
@@ -295,6 +302,10 @@ def cases() -> Iterator[Case]:
     for a in _with_sign(s):
         yield Case(tj.slogdet, a)
     yield Case(tj.logdet, tj.BlockDiagonal(s.regular(2), s.regular(2)))
+    dense = jnp.stack([s.regular(2), s.regular(2)])
+    yield Case(tj.logdet, tj.BlockDiagonal.from_stack(tj.Symmetric(dense, "mean")))
+    yield Case(tj.slogdet, tj.BlockDiagonal.from_stack(dense))
+    yield Case(tj.det, tj.BlockDiagonal.from_stack(dense))
     yield Case(tj.logdet, symmetric.replace(definite=True))
     yield Case(tj.logdet, tj.Hermitian(s.definite(3, complex=True), definite=True))
     yield Case(tj.logdet, tj.Sum(diagonal, s.regular(2)))

@@ -111,10 +111,7 @@ keeps(tj.Banded)(band_multiply)
 def blocks_multiply(
     a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[tj.AbstractArray, "m n"]
 ) -> Shaped[tj.BlockDiagonal, "m n"]:
-    parts = zip(a.blocks, a.slices(), strict=True)
-    return tj.BlockDiagonal(
-        *(_block_multiply(block, b.submatrix(*place)) for block, place in parts)
-    )
+    return a.each(_block_multiply, a.parts_of(b))
 
 
 def _block_multiply(block: Matrix, b: Matrix) -> Matrix:
@@ -128,8 +125,7 @@ def blocks_multiply_dense(
 ) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
-    whole, parts = jnp.asarray(b), zip(a.blocks, a.slices(), strict=True)
-    return tj.BlockDiagonal(*(tj.multiply(block, whole[place]) for block, place in parts))
+    return a.each(tj.multiply, a.parts_of(jnp.asarray(b)))
 
 
 @keeps(tj.Triangular)

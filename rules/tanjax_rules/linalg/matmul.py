@@ -7,7 +7,7 @@ closed algebra (which products keep a structure) stands below them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import jax
@@ -20,7 +20,6 @@ from tanjax.typing import (
     AnyArray,
     Columns,
     DenseArray,
-    Function,
     Matrix,
     Natural,
     Pullback,
@@ -152,25 +151,22 @@ def update_times_dense(
 def kronecker_times_dense(
     a: Shaped[tj.Kronecker, "m k"], b: Shaped[DenseArray, " k *n"]
 ) -> Shaped[DenseArray, " m *n"]:
-    if not any(map(tj.is_structured, a.factors)):
-        return a.apply(b)
-    return along_axes(tj.matmul, a.factors, b)
+    return a.along_axes(tj.matmul, b)
 
 
-def along_axes(
-    function: Function, factors: Sequence[Matrix], b: Shaped[DenseArray, " k *n"]
-) -> Shaped[DenseArray, " _ *n"]:
-    """Apply `function(factor, matrix)` to the axis of `b` that belongs to each Kronecker factor.
-
-    The axis is handed over as rows, the others as columns.
-    """
-    x = b.reshape(*(f.shape[1] for f in factors), math.prod(b.shape[1:]))
-    for axis, factor in enumerate(factors):
-        moved = jnp.moveaxis(x, axis, 0)
-        rest = moved.shape[1:]
-        out = function(factor, moved.reshape(moved.shape[0], math.prod(rest)))
-        x = jnp.moveaxis(out.reshape(factor.shape[0], *rest), 0, axis)
-    return x.reshape(math.prod(f.shape[0] for f in factors), *b.shape[1:])
+@tj.matmul.implementation(tj.Dense, tj.Kronecker, differentiate=True)
+def dense_times_kronecker(
+    a: Shaped[DenseArray, "*m k"], b: Shaped[tj.Kronecker, "k n"]
+) -> Shaped[DenseArray, "*m n"]:
+    """Factor by factor from the right, which leaves the rows of the result in one piece."""
+    lead = a.shape[:-1]
+    x = a.reshape(math.prod(lead), *(f.shape[0] for f in b.factors))
+    for i in b.cheapest_order(right=True):
+        moved = jnp.moveaxis(x, i + 1, -1)
+        rest, rows = moved.shape[:-1], b.factors[i].shape[0]
+        out = tj.matmul(moved.reshape(math.prod(rest), rows), b.factors[i])
+        x = jnp.moveaxis(out.reshape(*rest, out.shape[1]), -1, i + 1)
+    return x.reshape(*lead, b.shape[1])
 
 
 @tj.matmul.implementation(tj.Scaled, tj.Dense, differentiate=True)
@@ -188,12 +184,8 @@ def blocks_times_dense(
     if batch is not None:
         products = jax.vmap(tj.matmul)(batch, split(b, batch))
         return products.reshape(a.shape[0], *b.shape[1:])
-    return jnp.concatenate(
-        [
-            tj.matmul(block, b[columns])
-            for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)
-        ]
-    )
+    parts = zip(a.blocks, a.columns_of(b), strict=True)
+    return jnp.concatenate([tj.matmul(block, part) for block, part in parts])
 
 
 @tj.matmul.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
@@ -241,11 +233,16 @@ def cases() -> Iterator[Case]:
         (dense, tj.Identity(3)),
         (tj.LowRankUpdate(diagonal, s.normal(3, 1), s.normal(1)), s.normal(3)),
         (kronecker, s.normal(4, 1)),
+        (tj.Kronecker(s.normal(3, 1), s.normal(2, 3)), s.normal(3, 2)),
+        (s.normal(2, 4), kronecker),
+        (s.normal(6), tj.Kronecker(s.normal(3, 1), s.normal(2, 3))),
         (kronecker, tj.Diagonal(s.normal(4))),
         (kronecker, tj.Kronecker(s.normal(2, 1), s.normal(2, 1))),
         (tj.Scaled(symmetric, s.normal()), s.normal(3)),
         (blocks, s.normal(3)),
         (tj.BlockDiagonal(s.normal(1, 2), s.normal(1, 2)), s.normal(4)),
+        (tj.BlockDiagonal.from_stack(s.normal(2, 1, 2)), s.normal(4)),
+        (tj.BlockDiagonal.from_stack(tj.Symmetric(s.normal(2, 2, 2))), s.normal(4, 1)),
         (tj.Diagonal(s.normal(0)), s.normal(0, 2)),
     ):
         yield Case(tj.matmul, a, b)

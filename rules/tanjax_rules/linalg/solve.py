@@ -29,7 +29,6 @@ from .factored import (
     solve_factored,
     solve_factored_transposed,
 )
-from .matmul import along_axes
 from .woodbury import as_columns, capacitance, solve_base
 
 if TYPE_CHECKING:
@@ -235,7 +234,15 @@ def solve_scaled(a: Shaped[tj.Scaled, "n n"], b: DenseColumns) -> DenseColumns:
 def solve_kronecker(a: Shaped[tj.Kronecker, "n n"], b: DenseColumns) -> DenseColumns:
     for factor in a.factors:
         check_square_factor("solve", factor)
-    return along_axes(tj.solve, a.factors, b)
+    return a.along_axes(_solve_factor, b)
+
+
+def _solve_factor(a: SquareMatrix, b: DenseColumns) -> DenseColumns:
+    """Dense ones by the LU of `factored.py`: JAX's, with gradient, takes 1.2 times as long."""
+    if tj.is_structured(a):
+        return tj.solve(a, b)
+    dtype = jnp.result_type(floating(a), floating(b))
+    return solve_factored(factored_matrix(a.astype(dtype)), b.astype(dtype))
 
 
 @tj.solve.implementation(tj.LowRankUpdate, tj.Dense)

@@ -3,8 +3,9 @@
 A product or a factorisation of a small matrix takes less time than starting it does, so that many
 of them are one call of a batched routine, and a program that does not grow with their number.
 
-Sharp edge: where a process has several devices, blocks stay apart. Their rows may be spread over
-the devices, which nobody knows while a program is traced, and a batch of them would be sent around.
+Sharp edge: where a process has several devices, blocks that are arrays of their own stay apart.
+Their rows may be spread over the devices, which nobody knows while a program is traced, and a batch
+of them would be sent around. Those of `tj.BlockDiagonal.from_stack` are a batch in any case.
 """
 
 from __future__ import annotations
@@ -14,23 +15,33 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray
+from tanjax.typing import AnyArray, DenseArray
 
 # Entries of a block up to which it is copied: a larger one takes longer to copy than to start.
 SMALL = 128 * 128
 
 
-def stacked(a: Shaped[tj.BlockDiagonal, "m n"]) -> Shaped[DenseArray, "blocks _ _"] | None:
-    """The blocks as a batch, if they are small dense matrices of one shape and dtype."""
+def stacked(a: Shaped[tj.BlockDiagonal, "m n"]) -> Shaped[AnyArray, "blocks _ _"] | None:
+    """The blocks as a batch: that of a stack, or of small matrices of one type, shape and dtype."""
+    if not isinstance(a.blocks, tuple):
+        return a.blocks.array
     first, *others = a.blocks
-    if jax.device_count() > 1 or not others or tj.is_structured(first) or first.size > SMALL:
+    leaves = jax.tree.leaves(first)
+    if jax.device_count() > 1 or not others or not leaves or first.size > SMALL:
         return None
-    alike = lambda x: not tj.is_structured(x) and (x.shape, x.dtype) == (first.shape, first.dtype)
-    return jnp.stack(a.blocks) if all(map(alike, others)) else None
+    kind = lambda x: (jax.tree.structure(x), [(y.shape, y.dtype) for y in jax.tree.leaves(x)])
+    if any(kind(x) != kind(first) for x in others):
+        return None
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *a.blocks)
 
 
 def split(
-    b: Shaped[DenseArray, " n *k"], batch: Shaped[DenseArray, "blocks _ _"]
+    b: Shaped[DenseArray, " n *k"], batch: Shaped[AnyArray, "blocks _ _"]
 ) -> Shaped[DenseArray, "blocks _ *k"]:
     """The rows of `b` that belong to each block."""
     return b.reshape(batch.shape[0], batch.shape[2], *b.shape[1:])
+
+
+def like(a: tj.BlockDiagonal, batch: Shaped[DenseArray, "blocks _ _"]) -> tj.BlockDiagonal:
+    """The block diagonal matrix of a batch, with blocks stored as those of `a`."""
+    return tj.BlockDiagonal(*batch) if isinstance(a.blocks, tuple) else a.from_stack(batch)

@@ -32,7 +32,7 @@ import tanjax as tj
 from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
 from ..dtypes import floating
-from ..shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, all_square
+from ..shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -142,10 +142,10 @@ def register_by_parts(op: tj.Operation) -> None:
     def blocks(
         a: SquareBlocks, *, t: float | None = None, upper_triangular: bool = False
     ) -> SquareMatrix:
-        if op is tj.expm and not all_square(a.blocks):
+        if op is tj.expm and not a.has_square_blocks:
             return op(tj.densified(a, "expm", "its blocks are not square"))
         check_square_blocks(op.name, a)
-        return tj.BlockDiagonal(*(op(b, **statics(op, t)) for b in a.blocks))
+        return a.each(lambda b: op(b, **statics(op, t)))
 
     @op.implementation(tj.Scaled, differentiate=True)
     def scaled(
@@ -183,7 +183,7 @@ def statics(
 
 def check_square_blocks(name: str, a: Shaped[tj.BlockDiagonal, "m n"]) -> None:
     """Raise `ShapeError` unless every block is square: only then each has its own function."""
-    if not all_square(a.blocks):
+    if not a.has_square_blocks:
         raise tj.ShapeError(f"{name}: a BlockDiagonal needs square blocks, got {a}.")
 
 
@@ -239,7 +239,7 @@ def function_of_blocks(
 ) -> SquareBlocks:
     check_square_blocks("funm_hermitian", a)
     of_block = lambda b: tj.funm_hermitian(b, func, symmetrize_input=symmetrize_input)
-    return tj.BlockDiagonal(*map(of_block, a.blocks))
+    return a.each(of_block)
 
 
 # -- times columns ---------------------------------------------------------------------------------
@@ -268,8 +268,7 @@ def multiply_function_of_tridiagonal(
 @tj.funm_multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
 def multiply_function_of_blocks(a: SquareBlocks, b: DenseColumns, func: Function) -> DenseColumns:
     check_square_blocks("funm_multiply", a)
-    ends = np.cumsum([block.shape[0] for block in a.blocks])
-    parts = zip(a.blocks, jnp.split(b, ends[:-1]), strict=True)
+    parts = zip(a.blocks, a.rows_of(b), strict=True)
     return jnp.concatenate([tj.funm_multiply(block, rows, func) for block, rows in parts])
 
 

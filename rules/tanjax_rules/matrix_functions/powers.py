@@ -14,7 +14,7 @@ from tanjax.typing import SquareMatrix
 
 from ..bands import Band, widths
 from ..dtypes import floating
-from ..shapes import FullStorage, SquareDiagonal, SquareTriangular, all_square
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .elementary import (
     ASKED_ONCE,
     SquareBlocks,
@@ -53,9 +53,9 @@ def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
 
 @tj.matrix_power.implementation(tj.BlockDiagonal, differentiate=True)
 def power_of_blocks(a: SquareBlocks, *, n: int) -> SquareMatrix:
-    if not all_square(a.blocks):
+    if not a.has_square_blocks:
         return tj.matrix_power(tj.densified(a, "matrix_power", "its blocks are not square"), n)
-    return tj.BlockDiagonal(*(tj.matrix_power(b, n) for b in a.blocks))
+    return a.each(lambda b: tj.matrix_power(b, n))
 
 
 @tj.matrix_power.implementation(tj.Scaled, differentiate=True)

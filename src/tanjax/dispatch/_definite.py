@@ -47,6 +47,8 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
     if is_quantity(a):
         return unitful(assert_definite(a.stored), a.label)
     if isinstance(a, BlockDiagonal):
+        if not isinstance(a.blocks, tuple):
+            return a.from_stack(assert_definite(a.blocks.array))
         return a.replace(blocks=tuple(map(assert_definite, a.blocks)))
     if isinstance(a, Kronecker):
         return a.replace(factors=tuple(map(assert_definite, a.factors)))

@@ -39,11 +39,17 @@ def product_of_hermitian(name: str, a: PyTree, b: PyTree, func: PyTree) -> None:
 
 def not_hermitian(name: str, a: Natural, why: str) -> ShapeError:
     """What to raise for a type that does not promise what an operation needs."""
+    hint = "wrap it, or its factors, in `tj.Symmetric` or `tj.Hermitian`."
+    if isinstance(a, arrays.LowRankUpdate) and a.v is None and not is_real(a):
+        hint = (
+            "a complex `u` alone makes `u @ u.T`: `tj.LowRankUpdate.hermitian(base, u)` conjugates "
+            "it, and `tj.Hermitian` of its dense array says so."
+        )
     return ShapeError(
         message(
             f"{name}: {described(a)} is not Hermitian by its type.",
             f"why: {why}",
-            hint="wrap it, or its factors, in `tj.Symmetric` or `tj.Hermitian`.",
+            hint=hint,
         )
     )
 

@@ -55,7 +55,8 @@ class Sum(AbstractArray):
 
     @property
     def shape(self) -> Shape:
-        return tuple(self.terms[0].shape)
+        # A term without leaves, such as an `Identity`, is one for a whole batch.
+        return max((tuple(t.shape) for t in self.terms), key=len)
 
     @property
     def batch_shape(self) -> Shape:

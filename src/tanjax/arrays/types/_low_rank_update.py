@@ -42,7 +42,9 @@ class LowRankUpdate(AbstractArray):
     r"""`base + u @ diag(d) @ v.T`: the matrix of Woodbury and of the determinant lemma.
 
     **Fields:** `base`, dense or any array type, shape `(m, n)`; `u`, shape `(m, r)`; `d`, shape
-    `(r,)`, or `None` for ones; `v`, shape `(n, r)`, or `None` for `u` (a symmetric update).
+    `(r,)`, or `None` for ones; `v`, shape `(n, r)`, or `None` for `u` (a symmetric update). Nothing
+    is conjugated: a complex `u` alone makes `u @ u.T`. A channel matrix `H` with noise is
+    `tj.LowRankUpdate.hermitian(noise, H)`, with `H @ H.conj().T`.
 
     **Maps:** $J^\top Y$: the base pulls $Y$ back itself; $\bar U = (Y + Y^\top) U D$ (with `v`:
     $Y V D$ and $\bar V = Y^\top U D$); $\bar d = \mathrm{diag}(U^\top Y V)$. Over-parametrised.
@@ -66,6 +68,23 @@ class LowRankUpdate(AbstractArray):
         weights = r if self.d is None else canonical_field(self, "d", 1).shape[0]
         if not (self.base.shape == (rows, columns) and r == width == weights):
             raise self._misfit()
+
+    @classmethod
+    def hermitian(
+        cls,
+        base: Shaped[AnyArray, "*batch m m"],
+        u: Shaped[AnyArray, "*batch m r"],
+        d: Shaped[AnyArray, "*batch r"] | None = None,
+    ) -> Self:
+        """`base + u @ diag(d) @ u.conj().T`, of real numbers `LowRankUpdate(base, u, d)`.
+
+        **Arguments:** as of `LowRankUpdate`; `base` Hermitian and `d` real make it Hermitian. Its
+        type does not know that: `solve`, `inv`, `logdet` and products need not, and `eigh` asks for
+        a `tj.Hermitian` of the dense array.
+        **Derivative:** that of the formula, by `base`, `u` and `d`.
+        """
+        u = ask.array(u)
+        return cls(base, u, d, u.conj() if jnp.iscomplexobj(u) else None)
 
     def _misfit(self) -> ShapeError:
         fields = {"base": self.base, "u": self.u, "d": self.d, "v": self.v}

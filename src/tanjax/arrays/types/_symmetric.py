@@ -195,11 +195,7 @@ def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "
 def outer_and_transpose(
     left: Shaped[Array, "n k"], right: Shaped[Array, "n k"]
 ) -> Shaped[Array, "n n"]:
-    """`left @ right.T + right @ left.T` for two thin matrices.
-
-    One column is written in one pass. Of more, one product of twice the width takes the place of
-    an n-by-n transpose and sum: five times faster at n = 2048, k = 64.
-    """
+    """`left @ right.T + right @ left.T` for two matrices; one column is written in one pass."""
     if left.shape[1] == 1:
         return _column_and_transpose(left, right)
     return symmetric_outer(left, right)
