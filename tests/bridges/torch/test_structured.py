@@ -243,6 +243,23 @@ def test_transformations_map_over_leading_axes():
     )
 
 
+@pytest.mark.parametrize("name", ["Kronecker", "LowRankUpdate", "BlockDiagonal"])
+def test_gradients_by_sample_of_several_fields_are_those_of_jax(name):
+    """`in_dims=None`, of the array and of a dict that holds it, is for all fields."""
+    array, rows = TYPES[name], tjt.from_jax(normal(3, N))
+    loss = lambda held, x: (held["m"] @ x).tanh().sum()
+    got = torch.func.vmap(torch.func.grad(loss), (None, 0))({"m": tjt.from_jax(array)}, rows)
+    in_jax = jax.grad(lambda m, x: jnp.tanh(m @ x).sum())
+    assert_agree(got["m"].payload, jax.vmap(in_jax, (None, 0))(array, rows.payload))
+    out = torch.func.vmap(lambda m, x: m @ x, (None, 0))(tjt.from_jax(array), rows)
+    assert_agree(out.payload, jax.vmap(lambda x: array @ x)(rows.payload))
+
+
+def test_trees_of_torch_with_arrays_in_them_are_structured_arrays():
+    again = torch.utils._pytree.tree_map(lambda t: t.payload, tjt.from_jax(TYPES["Kronecker"]))
+    assert_agree(again, TYPES["Kronecker"])
+
+
 def test_graphs_hooks_and_modes():
     m = tjt.from_jax(K, requires_grad=True)
     seen = []
