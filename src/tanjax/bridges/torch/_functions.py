@@ -49,7 +49,7 @@ from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
 from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
-from ._typing import Args, Function, Kwargs, Outcome, Payload, Payloads, Types
+from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload, Payloads, Types
 
 _T = torch.Tensor
 _DIRECT: dict[Function, Function] = {}
@@ -96,13 +96,11 @@ _ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
 _AS_IT_IS = frozenset(
     [
         "_is_view",
-        "backward",
         "can_cast",
         "detach",
         "dim",
         "element_size",
         "get_device",
-        "grad",
         "has_names",
         "is_coalesced",
         "is_complex",
@@ -162,6 +160,10 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     elif name in _AS_IT_IS or _is_inner(name):
         out = _by_torch(func, args, kwargs)
         return project_at_leaf(out) if name == "requires_grad_" else out
+    elif func is _T.backward:
+        return torch.autograd.backward(args[0], kwargs.pop("gradient"), **kwargs)
+    elif func in _DIFFERENTIATING:
+        return _DIFFERENTIATING[func](*args, **kwargs)
     elif name in _VALUES:
         return _value(func, name, args)
     elif _writes(name, kwargs):
@@ -192,6 +194,52 @@ def _is_inner(name: str) -> bool:
 def _by_torch(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **kwargs)
+
+
+# While torch differentiates, hooks and checkpoints compute with functions, too, which `_by_torch`
+# would not bring here. So torch is called by ways on which it does not ask for the class.
+
+
+def _backward(
+    outputs: Args, grad_tensors: Outcome = None, inputs: Args | None = None, **kwargs: Argument
+) -> None:
+    backward = torch.autograd.backward
+    if not _has_edges((*outputs, *(inputs or ()))):  # torch says so
+        return _by_torch(backward, (outputs, grad_tensors), {**kwargs, "inputs": inputs})
+    edges = list(map(_edge, inputs)) if inputs else None
+    bars = _started(outputs, grad_tensors)
+    return backward(list(map(_edge, outputs)), bars, inputs=edges, **kwargs)
+
+
+def _grad(outputs: Args, inputs: Args, grad_outputs: Outcome = None, **kwargs: Argument) -> Outcome:
+    grad = torch.autograd.grad
+    special = kwargs.get("is_grads_batched") or kwargs.get("materialize_grads")
+    if special or not _has_edges((*outputs, *inputs)):
+        return _by_torch(grad, (outputs, inputs, grad_outputs), kwargs)
+    bars = _started(outputs, grad_outputs)
+    return grad(list(map(_edge, outputs)), list(map(_edge, inputs)), bars, **kwargs)
+
+
+def _has_edges(tensors: Args) -> bool:
+    return all(t.requires_grad for t in tensors if isinstance(t, torch.Tensor))
+
+
+def _started(outputs: Args, gradients: Outcome) -> Outcome:
+    """Gradients of outputs, with the ones that torch takes for scalars."""
+    if isinstance(gradients, torch.Tensor):
+        gradients = (gradients,)
+    bars = [None] * len(outputs) if gradients is None else list(gradients)
+    for i, (t, bar) in enumerate(zip(outputs, bars, strict=False)):
+        if bar is None and isinstance(t, Tensor) and t.numel() == 1:
+            bars[i] = _by_torch(torch.ones_like, (t,), {})
+    return bars
+
+
+def _edge(t: Argument) -> Argument:
+    return torch.autograd.graph.get_gradient_edge(t) if isinstance(t, torch.Tensor) else t
+
+
+_DIFFERENTIATING = {torch.autograd.backward: _backward, torch.autograd.grad: _grad}
 
 
 def _writes(name: str, kwargs: Kwargs) -> bool:

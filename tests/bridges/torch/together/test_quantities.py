@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import tanjax as tj
 import tanjax.numpy as tnp
@@ -181,6 +182,41 @@ def test_orders_and_transformations():
     p = tjt.from_jax(LENGTH, requires_grad=True)
     (p * p).backward(gradient=tjt.from_jax(tj.quantity(jnp.ones(N), "1/m2")))
     assert unit_of(p.grad.payload) == tj.unit("1/m")
+
+
+@pytest.mark.parametrize("payload", [LENGTH, SPRINGS])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_compute_again_what_was_computed(payload, reentrant):
+    """In `backward` and in `torch.autograd.grad`, torch calls functions as it does outside."""
+    program = lambda x: ((x @ (2 * Q)) * (x @ Q)).sum()
+    x, y = (tjt.from_jax(payload, requires_grad=True) for _ in range(2))
+    program(y).backward()
+    checkpointed = lambda: checkpoint(program, x, use_reentrant=reentrant)
+    checkpointed().backward()
+    found = [x.grad] if reentrant else [x.grad, *torch.autograd.grad(checkpointed(), x)]
+    for g in found:
+        assert unit_of(g.payload) == unit_of(y.grad.payload)
+        assert_agree(number_of(g.payload), number_of(y.grad.payload))
+
+
+def test_gradients_of_several_outputs_are_asked_for_as_in_torch():
+    a, b = (tjt.from_jax(LENGTH, requires_grad=True) for _ in range(2))
+    ends = (a * b).sum(), (a * a).sum()
+    (found,) = torch.autograd.grad(ends, [a])
+    assert unit_of(found.payload) == tj.unit("m")
+    assert_agree(found.payload.stored, 3 * LENGTH.stored)
+    with pytest.raises(RuntimeError, match="implicitly created only for scalar"):
+        torch.autograd.grad(a * b, a)
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad((a * a).sum(), [a, b])
+    unused = torch.autograd.grad((a * a).sum(), [a, b], allow_unused=True)[1]
+    assert unused is None
+    for ask in (lambda: torch.autograd.grad((a * Q).sum(), [a, Q]), (Q * Q).sum().backward):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            ask()
+    (a * b).sum().backward(inputs=[a])
+    assert b.grad is None
+    assert_agree(a.grad.payload.stored, LENGTH.stored)
 
 
 def test_other_prefixes_are_added_in_place_and_ratios_are_numbers():
