@@ -39,12 +39,13 @@ from tanjax.arrays import (
 from . import _operations as operations
 from ._cotangents import number_of
 from ._decompositions import factories
-from ._images import linked
+from ._images import is_view, linked
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
 from ._natural import Build, Built, Call, apply, as_tensor, built
-from ._plain import TensorError
+from ._plain import TensorError, is_followed
+from ._quantities import OF_QUANTITIES
 from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
@@ -137,6 +138,9 @@ def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> 
     if torch._C._are_functorch_transforms_active():
         args, kwargs = jax.tree.map(assembled, (args, kwargs))
         return _answer(func, args, kwargs)
+    of_unit = bool(args) and isinstance(args[0], QuantityTensor)
+    if of_unit and is_view(func, args) and not is_followed(args[0]):
+        return _by_torch(func, args, kwargs)  # its numbers have a memory, with views in it
     out = _answer(func, args, kwargs)
     if _has_steps(args):
         return out
@@ -145,6 +149,9 @@ def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> 
 
 
 def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
+    defined = OF_QUANTITIES.get(func)
+    if defined is not None and _have_units((args, kwargs)):
+        return defined(*args, **kwargs)
     direct = _DIRECT.get(func)
     if direct is not None:
         if not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
@@ -171,6 +178,12 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     elif name == "view_as" and args[0] is args[1]:  # by which torch finds a parameter's node
         return _call_direct(operations.clone, args[:1], {})
     return _traced(func, name, args, kwargs)
+
+
+def _have_units(tree: PyTree) -> bool:
+    """Whether a structured operand is a dense quantity, and no other is anything else."""
+    kinds = [type(t) for t in _tensors(tree) if isinstance(t, StructuredTensor)]
+    return bool(kinds) and all(kind is QuantityTensor for kind in kinds)
 
 
 def _has_steps(args: Args) -> bool:
@@ -239,7 +252,10 @@ def _edge(t: Argument) -> Argument:
     return torch.autograd.graph.get_gradient_edge(t) if isinstance(t, torch.Tensor) else t
 
 
-_DIFFERENTIATING = {torch.autograd.backward: _backward, torch.autograd.grad: _grad}
+_DIFFERENTIATING: dict[Function, Function] = {
+    torch.autograd.backward: _backward,
+    torch.autograd.grad: _grad,
+}
 
 
 def _writes(name: str, kwargs: Kwargs) -> bool:

@@ -26,6 +26,8 @@ from torch._ops import OpOverload
 
 from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import AliasError, message
+from tanjax.arrays import stored_of, unitful
+from tanjax.units import Unit
 
 from ._plain import TensorError
 from ._saving import Saved, loaded, saved
@@ -45,6 +47,7 @@ class Root:
         self._made = get_opaque_trace_state()
 
     depth = 0  # of the chain of views
+    numbers = None
 
     @property
     def root(self) -> Root:
@@ -90,10 +93,11 @@ class View:
     """A part of a parent's payload: read by `get`, written by `put`.
 
     `storage`: the place in whose array, row by row, torch's strides and offset of this view count;
-    `None` where there is none, since the view changes numbers.
+    `None` where there is none, since the view changes numbers. `numbers`: of a quantity, the place
+    of its numbers, of which `storage` is that of the view.
     """
 
-    __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "root", "storage")
+    __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "numbers", "root", "storage")
 
     def __init__(
         self,
@@ -106,6 +110,7 @@ class View:
         self._parent, self._get, self._put, self.storage = parent, get, put, storage
         self.root: Root = parent.root
         self.depth = 0
+        self.numbers: Place | None = None
         self._kept = (-1 if value is None else self.root.version, value)
 
     def read(self) -> Payload:
@@ -124,6 +129,23 @@ class View:
 
 
 Place = Root | View
+
+
+def numbers_of(quantity: Place) -> Place:
+    """The place of the numbers of a dense quantity."""
+    if quantity.numbers is not None:
+        return quantity.numbers
+    numbers = View(quantity, stored_of, lambda base, part: unitful(part, base.label))
+    if isinstance(quantity, Root):
+        numbers.storage = numbers
+    return numbers
+
+
+def labelled(numbers: Place, label: Unit) -> View:
+    """The place of a quantity whose numbers are at another place."""
+    quantity = View(numbers, lambda x: unitful(x, label), lambda base, part: part.stored)
+    quantity.numbers = numbers
+    return quantity
 
 
 class Geometry(NamedTuple):
