@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torch.nn import functional as F
 
-import tanjax.numpy as tnp
 from tanjax._errors import UnitError, message
 from tanjax._typing import AnyArray
 from tanjax.arrays import is_quantity, unitful
@@ -68,7 +68,7 @@ def where(condition: torch.Tensor, x: object, y: object) -> Tensor:
 def _where(numbers: tuple[float | None, ...]) -> Call:
     def run(*payloads: Payload) -> Payloads:
         rest = iter(payloads)
-        return (tnp.where(*[next(rest) if n is None else n for n in numbers]),)
+        return (np.where(*[next(rest) if n is None else n for n in numbers]),)
 
     return Call(run)
 
@@ -83,7 +83,7 @@ def isclose(
 ) -> Tensor:
     """Whether entries differ by `atol + rtol |other|` at most; `atol` is a quantity, or 0."""
     x, other, atol = map(payload_of, (x, other, atol))
-    return tensor(tnp.isclose(x, other, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    return tensor(np.isclose(x, other, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 @_is(torch.allclose, _T.allclose)
