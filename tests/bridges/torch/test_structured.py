@@ -260,6 +260,29 @@ def test_trees_of_torch_with_arrays_in_them_are_structured_arrays():
     assert_agree(again, TYPES["Kronecker"])
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("kind", ["Identity", "Permutation", "Zero"])
+def test_layers_of_arrays_without_floating_numbers_step(kind, dtype):
+    """Their gradients have a dtype, and no numbers; the bias learns."""
+    order = jnp.array([1, 0, 3, 2])
+    weight = {
+        "Identity": lambda: tj.Identity(4, dtype),
+        "Permutation": lambda: tj.Permutation(order, dtype=dtype),
+        "Zero": lambda: tj.Zero((4, 4), dtype),
+    }[kind]()
+    layer = tjt.nn.StructuredLinear(weight, jnp.zeros(4, dtype))
+    x = jnp.arange(12, dtype=dtype).reshape(3, 4)
+    optimiser = torch.optim.Adam(layer.parameters(), 0.5)
+    for _ in range(2):
+        optimiser.zero_grad()
+        layer(tjt.from_jax(x)).sum().backward()
+        optimiser.step()
+    assert layer.weight.grad.dtype is layer.weight.dtype
+    assert_agree(layer.bias.grad.payload, jnp.full(4, 3.0, dtype))
+    assert_agree(layer.bias.detach().payload, jnp.full(4, -1.0, dtype), rtol=1e-5)
+    assert_agree(layer.weight.detach().payload, weight)
+
+
 def test_graphs_hooks_and_modes():
     m = tjt.from_jax(K, requires_grad=True)
     seen = []

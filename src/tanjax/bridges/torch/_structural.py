@@ -99,7 +99,7 @@ class Structural:
 
     @property
     def dtype(self) -> DType:
-        return jnp.result_type(*self.leaves) if self.leaves else np.dtype(np.float32)
+        return jnp.result_type(*self.leaves) if self.leaves else self.tree.dtype
 
     def in_unit(self, unit: Unit) -> Structural:
         """The same (co)tangent, its numbers in another unit. **Raises:** `UnitError`."""
