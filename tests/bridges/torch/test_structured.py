@@ -283,6 +283,20 @@ def test_layers_of_arrays_without_floating_numbers_step(kind, dtype):
     assert_agree(layer.weight.detach().payload, weight)
 
 
+def test_autocast_lowers_products_of_structured_weights():
+    for dtype, lowered in ((jnp.float32, torch.bfloat16), (jnp.float64, torch.float64)):
+        weight = tj.Kronecker(*[jnp.arange(4, dtype=dtype).reshape(2, 2)] * 2)
+        layer = tjt.nn.StructuredLinear(weight, bias=False)
+        x = tjt.from_jax(jnp.ones((3, 4), dtype), requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = layer(x)
+        out.sum().backward()
+        assert out.dtype is lowered
+        assert layer.weight.grad.dtype is layer.weight.dtype
+        expected = jax.grad(lambda w, x=x: jnp.sum(x.payload @ w.T))(weight)
+        assert_agree(layer.weight.grad.payload, expected)
+
+
 def test_graphs_hooks_and_modes():
     m = tjt.from_jax(K, requires_grad=True)
     seen = []

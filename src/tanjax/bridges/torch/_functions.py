@@ -94,6 +94,8 @@ _DIRECT |= {
 }
 _ARITHMETIC: tuple[Function, ...] = (operations.add, operations.sub, operations.rsub)
 _ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
+_SINGLE = (torch.float32, torch.float16, torch.bfloat16)
+_LOWERED = (dispatch.matmul, operations.linear)  # by `torch.autocast`
 _AS_IT_IS = frozenset(
     [
         "_is_view",
@@ -155,6 +157,8 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     direct = _DIRECT.get(func)
     if direct is not None:
         if not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
+            if direct in _LOWERED and torch.is_autocast_enabled("cpu"):
+                args, kwargs = jax.tree.map(_lowered, (args, kwargs))
             return _call_direct(direct, args, kwargs)
         args = tuple([as_tensor(a) if _is_array(a) else a for a in args])
     name = getattr(func, "__name__", "")
@@ -178,6 +182,12 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     elif name == "view_as" and args[0] is args[1]:  # by which torch finds a parameter's node
         return _call_direct(operations.clone, args[:1], {})
     return _traced(func, name, args, kwargs)
+
+
+def _lowered(t: Argument) -> Argument:
+    """An operand in the dtype of `torch.autocast`, but in double precision, as torch has it."""
+    is_single = isinstance(t, torch.Tensor) and t.dtype in _SINGLE
+    return t.to(torch.get_autocast_dtype("cpu")) if is_single else t
 
 
 def _have_units(tree: PyTree) -> bool:

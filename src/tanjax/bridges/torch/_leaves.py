@@ -46,7 +46,7 @@ def project_at_leaf(t: Outcome) -> Outcome:
         place = t._place  # not the tensor: a hook that holds it would keep it forever
         project = lambda g: _projected(place, g)
         t.register_hook(unserializable_hook(project))  # a leaf from a file has its own
-        t._projects = True
+        t._projects = place.root.is_point = True
     return t
 
 

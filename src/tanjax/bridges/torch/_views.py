@@ -38,12 +38,15 @@ _WRITING = threading.RLock()  # two threads may write two parts of one memory
 
 
 class Root:
-    """A memory: the payload of a tensor and of all its views."""
+    """A memory: the payload of a tensor and of all its views.
 
-    __slots__ = ("_made", "_value", "version")
+    `is_point`: whether it is, or was, that of a parameter, which is moved in stored coordinates.
+    """
+
+    __slots__ = ("_made", "_value", "is_point", "version")
 
     def __init__(self, value: Payload) -> None:
-        self._value, self.version = value, 0
+        self._value, self.version, self.is_point = value, 0, False
         self._made = get_opaque_trace_state()
 
     depth = 0  # of the chain of views
