@@ -96,7 +96,7 @@ def addcmul(
     self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Number = 1
 ) -> jax.Array:
     if is_mask(tensor1) or is_mask(tensor2):
-        tensor1, tensor2 = product(tensor1, tensor2), 1
+        tensor1, tensor2 = product(tensor1, tensor2), jnp.ones((), self.dtype)
     self, tensor1, tensor2 = promoted(self, tensor1, tensor2)
     needs("addcmul", (1, 2, 3), self)
     return self + _factor("addcmul", value, self) * tensor1 * tensor2
