@@ -126,8 +126,8 @@ def numbers_of(t: Tensor) -> torch.Tensor:
         raise NoRuleError(
             message(
                 f"torch cannot trace a tensor over a {type(payload).__name__}.",
-                hint="`tjt.as_jax(torch.export.export(module, ...))` or `tjt.as_jax(module)`, and "
-                "`jax.jit`: the structured array is an argument there.",
+                hint="`tjt.as_jax(module)` and `jax.jit` take it; or export the module with dense "
+                "parameters of its size, and give the structured array to `tjt.as_jax(exported)`.",
             )
         )
     kept = t.__dict__.get("_plain")
