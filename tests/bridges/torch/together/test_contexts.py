@@ -90,6 +90,7 @@ RANDOM = (
     "uniform",
 )
 RANDOM += ("geometric", "log_normal", "cauchy", "empty", "lowrank")
+RANDOM += ("index_add",)  # of which plain torch dies under `make_fx`
 
 
 @pytest.mark.parametrize(("way", "start"), WAYS, ids=lambda x: getattr(x, "__name__", ""))
