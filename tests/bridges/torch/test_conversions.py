@@ -224,6 +224,61 @@ def test_data_loader():
     assert batches[1][0].tolist() == [[2.0, 2.0], [3.0, 3.0]]
 
 
+@pytest.mark.parametrize("payload", [jnp.ones(2), tj.Diagonal(jnp.ones(2)), tj.quantity(1.0, "m")])
+def test_a_worker_of_a_data_loader_raises(payload, monkeypatch):
+    """By our error, which says what to give it; it is forked, which JAX does not survive."""
+    monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", object())
+    with pytest.raises(tjt.TensorError, match="plain tensors in the dataset"):
+        torch.utils.data.default_collate([tjt.from_jax(payload)])
+
+
+def test_revert_is_the_inverse_of_convert():
+    """Also of gradients, of a parameter that occurs twice, and of a state for a plain module."""
+    plain = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)).double()
+    plain[2].weight = plain[0].weight
+    plain[1].weight.requires_grad_(False)
+    x = torch.randn(4, 3, dtype=torch.float64)
+    plain(x).square().sum().backward()
+    before = {n: (p, p.grad) for n, p in plain.named_parameters()}
+    again = tjt.revert(tjt.convert(plain))
+    assert again[0].weight is again[2].weight
+    for name, q in again.named_parameters():
+        p, gradient = before[name]
+        assert type(q) is nn.Parameter
+        assert p is not q
+        assert p.requires_grad is q.requires_grad
+        torch.testing.assert_close(p, q)
+        assert gradient is q.grad is None or torch.equal(gradient, q.grad)
+    fresh = nn.Linear(3, 2)
+    ours = tjt.convert(nn.Linear(3, 2))
+    with pytest.raises(RuntimeError, match="revert"):
+        fresh.load_state_dict(ours.state_dict())
+    fresh.load_state_dict(tjt.revert(ours.state_dict()))
+    torch.testing.assert_close(fresh.weight, tjt.to_torch(ours.weight))
+
+
+def test_revert_of_structure_and_units():
+    layer = tjt.nn.StructuredLinear(tj.Diagonal(jnp.array([1.0, 2.0])))
+    layer(tjt.from_jax(jnp.ones(2))).sum().backward()
+    with pytest.raises(tjt.TensorError, match="stored coordinates"):
+        tjt.revert(layer)
+    layer.zero_grad()
+    with tj.densify("allow"):
+        assert tjt.revert(layer).weight.tolist() == [[1.0, 0.0], [0.0, 2.0]]
+    with pytest.raises(tj.UnitError):
+        tjt.revert({"length": tjt.from_jax(tj.quantity(1.0, "m"))})
+
+
+def test_hints_name_the_factories_that_help():
+    x = tjt.from_torch(torch.tensor([0.3, -0.1, 0.2]))
+    for made, value, wanted in (
+        (torch.empty(2, 3), x, r"factories\(\)"),
+        (torch.full((2, 3), 7), x.argsort(), r"factories\(integers=True\)"),
+    ):
+        with pytest.raises(tjt.TensorError, match=wanted):
+            made[0] = value
+
+
 def test_under_a_trace():
     """Tensors over tracers are made, printed and read; their numbers are not there."""
 

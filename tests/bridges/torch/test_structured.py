@@ -243,6 +243,60 @@ def test_transformations_map_over_leading_axes():
     )
 
 
+@pytest.mark.parametrize("name", ["Kronecker", "LowRankUpdate", "BlockDiagonal"])
+def test_gradients_by_sample_of_several_fields_are_those_of_jax(name):
+    """`in_dims=None`, of the array and of a dict that holds it, is for all fields."""
+    array, rows = TYPES[name], tjt.from_jax(normal(3, N))
+    loss = lambda held, x: (held["m"] @ x).tanh().sum()
+    got = torch.func.vmap(torch.func.grad(loss), (None, 0))({"m": tjt.from_jax(array)}, rows)
+    in_jax = jax.grad(lambda m, x: jnp.tanh(m @ x).sum())
+    assert_agree(got["m"].payload, jax.vmap(in_jax, (None, 0))(array, rows.payload))
+    out = torch.func.vmap(lambda m, x: m @ x, (None, 0))(tjt.from_jax(array), rows)
+    assert_agree(out.payload, jax.vmap(lambda x: array @ x)(rows.payload))
+
+
+def test_trees_of_torch_with_arrays_in_them_are_structured_arrays():
+    again = torch.utils._pytree.tree_map(lambda t: t.payload, tjt.from_jax(TYPES["Kronecker"]))
+    assert_agree(again, TYPES["Kronecker"])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("kind", ["Identity", "Permutation", "Zero"])
+def test_layers_of_arrays_without_floating_numbers_step(kind, dtype):
+    """Their gradients have a dtype, and no numbers; the bias learns."""
+    order = jnp.array([1, 0, 3, 2])
+    weight = {
+        "Identity": lambda: tj.Identity(4, dtype),
+        "Permutation": lambda: tj.Permutation(order, dtype=dtype),
+        "Zero": lambda: tj.Zero((4, 4), dtype),
+    }[kind]()
+    layer = tjt.nn.StructuredLinear(weight, jnp.zeros(4, dtype))
+    x = jnp.arange(12, dtype=dtype).reshape(3, 4)
+    optimiser = torch.optim.Adam(layer.parameters(), 0.5)
+    for _ in range(2):
+        optimiser.zero_grad()
+        layer(tjt.from_jax(x)).sum().backward()
+        optimiser.step()
+    assert layer.weight.grad.dtype is layer.weight.dtype
+    assert_agree(layer.bias.grad.payload, jnp.full(4, 3.0, dtype))
+    assert_agree(layer.bias.detach().payload, jnp.full(4, -1.0, dtype), rtol=1e-5)
+    assert_agree(layer.weight.detach().payload, weight)
+
+
+def test_autocast_lowers_products_of_structured_weights():
+    for dtype, lowered in ((jnp.float32, torch.bfloat16), (jnp.float64, torch.float64)):
+        weight = tj.Kronecker(*[jnp.arange(4, dtype=dtype).reshape(2, 2)] * 2)
+        layer = tjt.nn.StructuredLinear(weight, bias=False)
+        x = tjt.from_jax(jnp.ones((3, 4), dtype), requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = layer(x)
+        out.sum().backward()
+        assert out.dtype is lowered
+        assert layer.weight.grad.dtype is layer.weight.dtype
+        expected = jax.grad(lambda w, x=x: jnp.sum(x.payload @ w.T))(weight)
+        assert_agree(layer.weight.grad.payload, expected)
+
+
 def test_graphs_hooks_and_modes():
     m = tjt.from_jax(K, requires_grad=True)
     seen = []

@@ -25,6 +25,7 @@ from ._conversions import (
     convert as convert,
     from_jax as from_jax,
     from_torch as from_torch,
+    revert as revert,
     to_jax as to_jax,
     to_torch as to_torch,
 )

@@ -1,26 +1,45 @@
-"""Torch's control flow on tensors, `torch.cond` and `while_loop`, as JAX's."""
+"""Torch's control flow on tensors (`torch.cond`, `while_loop`, `scan`, `map`), as JAX's.
+
+One place for modules that run on tensors, for exported programs and for `torch.compile`: what a
+function of torch gives on arrays, each of these says by a `run`.
+
+Sharp edges. The body of a loop is traced once, so random numbers would be the same at each step:
+they are refused there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import torch
 from jax import lax
 from jaxtyping import PyTree
+from torch._higher_order_ops.map import map_impl
+from torch._higher_order_ops.scan import scan_op
+from torch._higher_order_ops.while_loop import while_loop_op
 from torch._ops import HigherOrderOperator
 
+from tanjax._errors import NoRuleError, message
+
+from ._keys import random_key
 from ._registry import no_rule
 from ._typing import Args, Function
 
 Run = Callable[[Function, Args], PyTree]  # a function of tensors, on arrays
+_COND = torch.ops.higher_order.cond
+_FLOWS = (_COND, while_loop_op, scan_op, map_impl)
 
 
 def branched(op: HigherOrderOperator, args: Args, run: Run) -> PyTree:
     """What an operation that takes functions gives, on arrays.
 
-    **Raises:** `NoRuleError` for one that is neither a `cond` nor a `while_loop`.
+    **Raises:** `NoRuleError` for one that is no `cond`, `while_loop`, `scan` or `map`, and for
+    random numbers in the body of a loop.
     """
-    if op is torch.ops.higher_order.cond:
+    if op not in _FLOWS:
+        raise no_rule(op)
+    if op is _COND:
         predicate, yes, no, operands = args
         if isinstance(predicate, bool):
             return run(yes if predicate else no, operands)
@@ -30,14 +49,62 @@ def branched(op: HigherOrderOperator, args: Args, run: Run) -> PyTree:
             lambda given: _plain(run(no, given)),
             tuple(operands),
         )
-    if op is torch.ops.higher_order.while_loop:
+    with random_key(_NoKey(op)):  # type: ignore[arg-type]
+        return _looped(op, args, run)
+
+
+def _looped(op: HigherOrderOperator, args: Args, run: Run) -> PyTree:
+    if op is while_loop_op:
         goes_on, body, carried, rest = args
         return lax.while_loop(
             lambda state: run(goes_on, (*state, *rest)).reshape(()),
             lambda state: _plain(run(body, (*state, *rest))),
             tuple(carried),
         )
-    raise no_rule(op)
+    if op is map_impl:
+        body, rows, rest = args
+        return lax.map(lambda row: _plain(run(body, (*row, *rest))), tuple(rows))
+    body, first, rows, rest = args
+    count = len(first)
+
+    def step(carried: PyTree, row: PyTree) -> tuple[PyTree, PyTree]:
+        out = _plain(run(body, (*carried, *row, *rest)))
+        return out[:count], out[count:]
+
+    last, stacked = lax.scan(step, tuple(first), tuple(rows))
+    return (*last, *stacked)
+
+
+class _NoKey:
+    """A key from which nothing is drawn."""
+
+    def __init__(self, op: HigherOrderOperator) -> None:
+        self._op = op
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NoRuleError(
+            message(
+                f"random numbers in the body of {self._op} would be the same at each step.",
+                hint="draw them before the loop, and give them to it.",
+            )
+        )
+
+
+def nodes_of(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    """The nodes of a graph, and of those graphs that its control flow takes."""
+    for node in graph.nodes:
+        yield node
+        if node.op == "call_function" and node.target in _FLOWS:
+            for a in node.args:
+                if isinstance(a, torch.fx.Node) and a.op == "get_attr":
+                    inner = getattr(graph.owning_module, str(a.target))
+                    if isinstance(inner, torch.fx.GraphModule):
+                        yield from nodes_of(inner.graph)
+
+
+def is_flow(target: object) -> bool:
+    """Whether a function of torch is control flow that JAX has."""
+    return target in _FLOWS
 
 
 def _plain(out: PyTree) -> PyTree:

@@ -32,6 +32,7 @@ from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
+from ._branches import is_flow, nodes_of
 from ._dtypes import DtypeError, exact_dtype, torch_dtype
 from ._fx import Interpreter, called, draws_again, is_pure
 from ._keys import random_key
@@ -68,9 +69,9 @@ def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Input]
 class _Compiled:
     def __init__(self, module: torch.fx.GraphModule) -> None:
         self.interpreter = Interpreter(module)
-        nodes = list(module.graph.nodes)
+        nodes = list(nodes_of(module.graph))
         _check(nodes)
-        self._inputs = [n for n in nodes if n.op == "placeholder"]
+        self._inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._is_array = [_is_tensor(x) for x in self._inputs]
         self.arrays = [x for x in self._inputs if _is_tensor(x)]
         self.orders = [_order(x) for x in self.arrays]
@@ -157,7 +158,7 @@ def _seed() -> Numbers:
 
 def _check(nodes: list[torch.fx.Node]) -> None:
     for node in nodes:
-        if node.op == "call_function" and not is_pure(called(node)):
+        if node.op == "call_function" and not (is_pure(called(node)) or is_flow(called(node))):
             raise no_rule(called(node))
         if node.op == "placeholder" and _is_tensor(node):
             t = node.meta["val"]

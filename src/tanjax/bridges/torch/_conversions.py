@@ -9,14 +9,18 @@ plain tensor without memory: reading it ends the process. `convert` the module t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
-from tanjax._errors import message
+from tanjax._errors import describe, message
 from tanjax._typing import Arraylike
+from tanjax.arrays import is_structured
 
 from ._plain import (
     TensorError,
@@ -27,7 +31,7 @@ from ._plain import (
     plain,
     unwrapped,
 )
-from ._tensor import Tensor, tensor
+from ._tensor import QuantityTensor, StructuredTensor, Tensor, tensor
 from ._typing import Payload
 
 T = TypeVar("T")
@@ -160,11 +164,15 @@ def convert(what: T) -> T:
 
     **Raises:** as `to_jax`; `TensorError` for a lazy module without sizes.
     """
-    known: dict[int, tuple[torch.Tensor, Tensor]] = {}
+    return _replaced(what, _leaf)
 
-    def leaf(t: torch.Tensor) -> Tensor:
+
+def _replaced(what: T, change: Callable[[torch.Tensor], torch.Tensor]) -> T:
+    known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def leaf(t: torch.Tensor) -> torch.Tensor:
         if id(t) not in known:
-            known[id(t)] = t, _leaf(t)  # with `t`, so that no other one gets its id
+            known[id(t)] = t, change(t)  # with `t`, so that no other one gets its id
         return known[id(t)][1]
 
     if not isinstance(what, nn.Module):
@@ -175,6 +183,40 @@ def convert(what: T) -> T:
                 if t is not None:
                     setattr(module, name, leaf(t))
     return what
+
+
+def revert(what: T) -> T:
+    """Every tensor of ours in a module or a tree as a plain tensor: the inverse of `convert`.
+
+    **Arguments:** as of `convert`: `plain.load_state_dict(tjt.revert(model.state_dict()))`.
+
+    **Returns:** the module itself; a tree of the same kind. A structured tensor becomes its matrix,
+    as loudly as `tj.densify` says.
+
+    **Raises:** `UnitError` for a quantity; `TensorError` for a structured tensor that has a
+    gradient, since that is no matrix.
+    """
+    return _replaced(what, _plain_leaf)
+
+
+def _plain_leaf(t: torch.Tensor) -> torch.Tensor:
+    if not isinstance(t, Tensor):
+        return t
+    structured = is_structured(t.payload)
+    if structured and t.grad is not None:
+        raise TensorError(
+            message(
+                f"revert: the gradient of {describe(t.payload)} is in stored coordinates.",
+                hint="`module.zero_grad()` first.",
+            )
+        )
+    made = to_torch(t.detach())
+    if isinstance(t, nn.Parameter):
+        made = nn.Parameter(made, t.requires_grad)
+    made.requires_grad_(t.requires_grad)
+    if t.is_leaf and t.grad is not None:
+        made.grad = to_torch(t.grad.detach())
+    return made
 
 
 def _leaf(t: torch.Tensor) -> Tensor:
@@ -194,6 +236,22 @@ def _leaf(t: torch.Tensor) -> Tensor:
     if t.is_leaf and t.grad is not None:
         made.grad = tensor(copied(t.grad))
     return made
+
+
+def _collated(batch: list[Tensor], *, collate_fn_map: object = None) -> torch.Tensor:
+    """A batch of a `DataLoader`."""
+    if get_worker_info() is None:
+        return torch.stack(batch)
+    raise TensorError(
+        message(
+            "a worker of a DataLoader made a batch of tensors of tanjax.",
+            "why: JAX does not survive a fork, and workers share torch's memory.",
+            hint="plain tensors in the dataset, and `tjt.convert(batch)` in the loop.",
+        )
+    )
+
+
+default_collate_fn_map.update(dict.fromkeys((Tensor, StructuredTensor, QuantityTensor), _collated))
 
 
 def _tensor_of_torch(t: object, what: str) -> torch.Tensor:

@@ -26,6 +26,7 @@ from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
 from ._structured import structured_call_of
 from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, Tensor, serve_by, wrapped
+from ._traced import recorded, recorder
 from ._typing import Args, Device, Kwargs, Outcome, Plan, Types
 from ._viewing import new_empty_strided, viewing, viewing_in_place
 from ._writing import one_by_one, writing, written_by
@@ -42,6 +43,9 @@ _QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
 @serve_by
 def dispatch(op: OpOverload, types: Types, args: Args, kwargs: Kwargs) -> Outcome:
     """Answer a call of torch's dispatcher."""
+    mode = recorder()
+    if mode is not None and op.overloadpacket not in _QUESTIONS:
+        return recorded(mode, op, args, kwargs)
     if _STRUCTURED.isdisjoint(types):
         return plan_of(op)(False, args, kwargs)
     with torch._C.DisableTorchFunctionSubclass():  # a definition of torch's ends here again

@@ -39,17 +39,18 @@ from tanjax.arrays import (
 from . import _operations as operations
 from ._cotangents import number_of
 from ._decompositions import factories
-from ._images import linked
+from ._images import is_view, linked
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
 from ._natural import Build, Built, Call, apply, as_tensor, built
-from ._plain import TensorError
+from ._plain import TensorError, is_followed
+from ._quantities import OF_QUANTITIES
 from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
 from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
-from ._typing import Args, Function, Kwargs, Outcome, Payload, Payloads, Types
+from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload, Payloads, Types
 
 _T = torch.Tensor
 _DIRECT: dict[Function, Function] = {}
@@ -93,16 +94,16 @@ _DIRECT |= {
 }
 _ARITHMETIC: tuple[Function, ...] = (operations.add, operations.sub, operations.rsub)
 _ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
+_SINGLE = (torch.float32, torch.float16, torch.bfloat16)
+_LOWERED = (dispatch.matmul, operations.linear)  # by `torch.autocast`
 _AS_IT_IS = frozenset(
     [
         "_is_view",
-        "backward",
         "can_cast",
         "detach",
         "dim",
         "element_size",
         "get_device",
-        "grad",
         "has_names",
         "is_coalesced",
         "is_complex",
@@ -139,6 +140,9 @@ def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> 
     if torch._C._are_functorch_transforms_active():
         args, kwargs = jax.tree.map(assembled, (args, kwargs))
         return _answer(func, args, kwargs)
+    of_unit = bool(args) and isinstance(args[0], QuantityTensor)
+    if of_unit and is_view(func, args) and not is_followed(args[0]):
+        return _by_torch(func, args, kwargs)  # its numbers have a memory, with views in it
     out = _answer(func, args, kwargs)
     if _has_steps(args):
         return out
@@ -147,9 +151,14 @@ def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> 
 
 
 def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
+    defined = OF_QUANTITIES.get(func)
+    if defined is not None and _have_units((args, kwargs)):
+        return defined(*args, **kwargs)
     direct = _DIRECT.get(func)
     if direct is not None:
         if not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
+            if direct in _LOWERED and torch.is_autocast_enabled("cpu"):
+                args, kwargs = jax.tree.map(_lowered, (args, kwargs))
             return _call_direct(direct, args, kwargs)
         args = tuple([as_tensor(a) if _is_array(a) else a for a in args])
     name = getattr(func, "__name__", "")
@@ -162,6 +171,10 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     elif name in _AS_IT_IS or _is_inner(name):
         out = _by_torch(func, args, kwargs)
         return project_at_leaf(out) if name == "requires_grad_" else out
+    elif func is _T.backward:
+        return torch.autograd.backward(args[0], kwargs.pop("gradient"), **kwargs)
+    elif func in _DIFFERENTIATING:
+        return _DIFFERENTIATING[func](*args, **kwargs)
     elif name in _VALUES:
         return _value(func, name, args)
     elif _writes(name, kwargs):
@@ -169,6 +182,18 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     elif name == "view_as" and args[0] is args[1]:  # by which torch finds a parameter's node
         return _call_direct(operations.clone, args[:1], {})
     return _traced(func, name, args, kwargs)
+
+
+def _lowered(t: Argument) -> Argument:
+    """An operand in the dtype of `torch.autocast`, but in double precision, as torch has it."""
+    is_single = isinstance(t, torch.Tensor) and t.dtype in _SINGLE
+    return t.to(torch.get_autocast_dtype("cpu")) if is_single else t
+
+
+def _have_units(tree: PyTree) -> bool:
+    """Whether a structured operand is a dense quantity, and no other is anything else."""
+    kinds = [type(t) for t in _tensors(tree) if isinstance(t, StructuredTensor)]
+    return bool(kinds) and all(kind is QuantityTensor for kind in kinds)
 
 
 def _has_steps(args: Args) -> bool:
@@ -192,6 +217,55 @@ def _is_inner(name: str) -> bool:
 def _by_torch(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **kwargs)
+
+
+# While torch differentiates, hooks and checkpoints compute with functions, too, which `_by_torch`
+# would not bring here. So torch is called by ways on which it does not ask for the class.
+
+
+def _backward(
+    outputs: Args, grad_tensors: Outcome = None, inputs: Args | None = None, **kwargs: Argument
+) -> None:
+    backward = torch.autograd.backward
+    if not _has_edges((*outputs, *(inputs or ()))):  # torch says so
+        return _by_torch(backward, (outputs, grad_tensors), {**kwargs, "inputs": inputs})
+    edges = list(map(_edge, inputs)) if inputs else None
+    bars = _started(outputs, grad_tensors)
+    return backward(list(map(_edge, outputs)), bars, inputs=edges, **kwargs)
+
+
+def _grad(outputs: Args, inputs: Args, grad_outputs: Outcome = None, **kwargs: Argument) -> Outcome:
+    grad = torch.autograd.grad
+    special = kwargs.get("is_grads_batched") or kwargs.get("materialize_grads")
+    if special or not _has_edges((*outputs, *inputs)):
+        return _by_torch(grad, (outputs, inputs, grad_outputs), kwargs)
+    bars = _started(outputs, grad_outputs)
+    return grad(list(map(_edge, outputs)), list(map(_edge, inputs)), bars, **kwargs)
+
+
+def _has_edges(tensors: Args) -> bool:
+    return all(t.requires_grad for t in tensors if isinstance(t, torch.Tensor))
+
+
+def _started(outputs: Args, gradients: Outcome) -> Outcome:
+    """Gradients of outputs, with the ones that torch takes for scalars."""
+    if isinstance(gradients, torch.Tensor):
+        gradients = (gradients,)
+    bars = [None] * len(outputs) if gradients is None else list(gradients)
+    for i, (t, bar) in enumerate(zip(outputs, bars, strict=False)):
+        if bar is None and isinstance(t, Tensor) and t.numel() == 1:
+            bars[i] = _by_torch(torch.ones_like, (t,), {})
+    return bars
+
+
+def _edge(t: Argument) -> Argument:
+    return torch.autograd.graph.get_gradient_edge(t) if isinstance(t, torch.Tensor) else t
+
+
+_DIFFERENTIATING: dict[Function, Function] = {
+    torch.autograd.backward: _backward,
+    torch.autograd.grad: _grad,
+}
 
 
 def _writes(name: str, kwargs: Kwargs) -> bool:

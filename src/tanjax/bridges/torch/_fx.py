@@ -25,13 +25,14 @@ import jax
 import numpy as np
 import torch
 from jaxtyping import PyTree
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 
 from tanjax._errors import MutationError, ShapeError, message
 from tanjax._typing import Shape
 from tanjax.arrays import is_structured, shape as shape_of
 
+from ._branches import branched
 from ._calls import call_of
 from ._keys import as_state, drawn_key, key_of, next_key
 from ._plain import copied, is_tensor
@@ -169,6 +170,8 @@ class Interpreter(torch.fx.Interpreter):
         if target is _DRAWS_AGAIN:
             with drawn_key(key_of(args[0])):
                 return self.call_function(args[1], args[2:], kwargs)
+        if isinstance(target, HigherOrderOperator):
+            return branched(target, args, lambda inner, given: Interpreter(inner)(*given))
         if not isinstance(target, OpOverload):
             return target(*args, **kwargs)
         special = _SPECIAL.get(target)

@@ -50,7 +50,7 @@ def linked(
         return out
     if name in _CASTS and out.dtype is base.dtype and not _is_copy(args, kwargs):
         return base  # as in torch
-    if name not in _VIEWS and not (name == "__getitem__" and _is_part(args[1])):
+    if not is_view(func, args):
         return out
     several = isinstance(out, (list, tuple))
     for i, t in enumerate(out if several else [out]):
@@ -58,6 +58,12 @@ def linked(
             get = functools.partial(_part, again, i if several else None)
             t._place = image(base._place, get, t._place.read(), name)
     return out
+
+
+def is_view(func: Function, args: Args) -> bool:
+    """Whether torch takes a view of the first argument, where it can."""
+    name = _name(func)
+    return name in _VIEWS or (name == "__getitem__" and _is_part(args[1]))
 
 
 def _name(func: Any) -> str:

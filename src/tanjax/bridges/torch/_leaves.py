@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import jax
+import numpy as np
 import torch
 from jaxtyping import PyTree
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -45,7 +46,7 @@ def project_at_leaf(t: Outcome) -> Outcome:
         place = t._place  # not the tensor: a hook that holds it would keep it forever
         project = lambda g: _projected(place, g)
         t.register_hook(unserializable_hook(project))  # a leaf from a file has its own
-        t._projects = True
+        t._projects = place.root.is_point = True
     return t
 
 
@@ -121,12 +122,22 @@ def _flatten(t: StructuredTensor) -> tuple[list[torch.Tensor], _Tree]:
 
 def _unflatten(children: Iterable[torch.Tensor], tree: _Tree) -> PyTree:
     children = list(children)
-    if not children or not all(isinstance(c, torch.Tensor) for c in children):
+    if not all(isinstance(c, torch.Tensor) for c in children):
+        arrays = all(isinstance(c, (jax.Array, np.ndarray)) for c in children)
+        return tree.join(children) if arrays else _Filled(children, tree)
+    if not children:
         return tree.join(children)
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, children)):
         return _assembled(children, tree)
     with temporarily_clear_interpreter_stack():
         return apply(tree.make, children)[0]
+
+
+class _Filled:
+    """The tree of a structured tensor with other things in it: axes of `torch.func.vmap`."""
+
+    def __init__(self, children: list[object], tree: _Tree) -> None:
+        self.children, self.tree = children, tree
 
 
 class _Assembly:
@@ -168,3 +179,4 @@ def assembled(t: Argument) -> Argument:
 
 
 pytree.register_pytree_node(StructuredTensor, _flatten, _unflatten)
+pytree.register_pytree_node(_Filled, lambda filled: (filled.children, filled.tree), _unflatten)

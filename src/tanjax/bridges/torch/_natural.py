@@ -43,6 +43,7 @@ from ._lift import lifted, payload_of
 from ._plain import plain
 from ._structural import Structural
 from ._tensor import StructuredTensor, Tensor, tensor
+from ._traced import recorder, unrecorded
 from ._typing import Payload, Payloads
 
 
@@ -334,6 +335,8 @@ def built(call: Call, tensors: Sequence[torch.Tensor], plainly: Plain = None) ->
 
 
 def _applied(run: _Run, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
+    if recorder() is not None:  # what it follows, or does not, would be a constant of its graph
+        raise unrecorded("a function of JAX")
     if _transforming():
         run.inner = True
         return Node.apply(run, *tensors)

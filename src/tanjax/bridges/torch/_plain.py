@@ -59,7 +59,7 @@ def copied(t: torch.Tensor) -> jax.Array:
 def _constant(values: Numbers) -> jax.Array:
     """An array with numbers, also while JAX traces: what decides by them can ask for them."""
     with jax.ensure_compile_time_eval():
-        return jnp.asarray(values)
+        return jax.device_put(values)  # `asarray` would compile for each shape
 
 
 def _numbers(t: torch.Tensor) -> Numbers:

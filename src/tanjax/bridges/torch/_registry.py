@@ -21,7 +21,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from tanjax._errors import NoRuleError, RegistrationError, message
 
@@ -144,7 +144,10 @@ def no_rule(op: object, types: tuple[type, ...] = ()) -> NoRuleError:
             f"{op} has no entry"
             + (f" for {', '.join(t.__name__ for t in types)}." if types else "."),
             *([f"nearest: {', '.join(near)}"] if near else []),
-            hint=f"write one: `@tjt.implements(torch.ops.{op})`.",
+            hint="torch's functions of functions are `cond`, `while_loop`, `scan` and `map` here; "
+            "`tjt.wrap` takes one of JAX."
+            if isinstance(op, HigherOrderOperator)
+            else f"write one: `@tjt.implements(torch.ops.{op})`.",
         )
     )
 

@@ -1,10 +1,11 @@
 """Writes into structured tensors: what an optimiser does to a parameter.
 
 A parameter (a leaf that requires a gradient) is a point, and moves in its stored coordinates: what
-is done to it in place, with `torch.no_grad()`, is done field by field, and so is everything that is
-done with a gradient. So `torch.optim` gives the numbers that optax gives on trees. Any other
-structured tensor is the matrix that it stands for: in place it takes the result of the operation,
-if that has its structure.
+is done to it in place, with `torch.no_grad()` or through `p.detach()` and `p.data`, is done field
+by field, and so is everything that is done with a gradient. So `torch.optim` gives the numbers that
+optax gives on trees, and moving averages are those of the fields. Any other structured tensor is
+the matrix that it stands for: in place it takes the result of the operation, if that has its
+structure.
 
 Sharp edges. `w.mul_(0.5)` halves every factor of a parameter that is a `Kronecker`, as weight decay
 does in optax, and halves the matrix where it is no parameter.
@@ -35,6 +36,7 @@ from ._plain import TensorError
 from ._structural import Structural, by_field, is_by_field
 from ._tensor import Tensor
 from ._typing import Args, Function, Kwargs, Outcome, Payload
+from ._views import Root
 
 _COORDINATES = (torch.ops.aten.copy, torch.ops.aten.zero)
 
@@ -49,7 +51,8 @@ def stepped(
     held = payload_of(target) if isinstance(target, Tensor) else None
     inner = stored_of(held)
     others = [a for a in (*args, *kwargs.values()) if type(a) is Structural]
-    point = is_structured(inner) and (_is_parameter(target) or others)
+    is_parameter = held is not None and _is_parameter(target)
+    point = is_structured(inner) and (is_parameter or others)
     if functional.overloadpacket is torch.ops.aten.zero and not isinstance(inner, jax.Array):
         return _zero(held, inner)
     if (point or type(held) is Structural) and is_by_field(functional):
@@ -59,8 +62,9 @@ def stepped(
     return _fitted(functional, held, call(*args, **kwargs))
 
 
-def _is_parameter(target: torch.Tensor) -> bool:
-    return target.requires_grad and target.is_leaf
+def _is_parameter(target: Tensor) -> bool:
+    whole = isinstance(target._place, Root)  # a part of it has no coordinates
+    return (target.requires_grad and target.is_leaf) or (whole and target._place.root.is_point)
 
 
 def _is_number(a: object) -> bool:

@@ -99,7 +99,7 @@ class Structural:
 
     @property
     def dtype(self) -> DType:
-        return jnp.result_type(*self.leaves) if self.leaves else np.dtype(np.float32)
+        return jnp.result_type(*self.leaves) if self.leaves else self.tree.dtype
 
     def in_unit(self, unit: Unit) -> Structural:
         """The same (co)tangent, its numbers in another unit. **Raises:** `UnitError`."""
@@ -268,6 +268,7 @@ def _not_alike(op: OpOverload, a: Structural, b: PyTree) -> CotangentError:
         message(
             f"{op}: in stored coordinates only arrays of one structure meet.",
             f"got: {describe(a.tree)} and {describe(b)}",
-            hint="a gradient has the structure of its parameter; a number fits all.",
+            hint="a gradient has the structure of its parameter, a number fits all; to average "
+            "models in stored numbers: `AveragedModel(m, multi_avg_fn=get_swa_multi_avg_fn())`.",
         )
     )

@@ -11,22 +11,40 @@ diagonal above the main one is nobody's structure.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
+import torch
 from torch._ops import OpOverload
 
 import tanjax.dispatch as tj
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import Dense, Unitful, array_type, densified, is_quantity, is_structured
+from tanjax.arrays import (
+    Dense,
+    Unitful,
+    array_type,
+    convert,
+    densified,
+    is_quantity,
+    is_structured,
+    stored_of,
+    unitful,
+)
+from tanjax.units import one
 
 from ._calls import call_of
 from ._decompositions import decomposed
 from ._kernels import Kernel
+from ._keys import drawn_key, next_key, under_trace
 from ._operations import OPERATIONS
 from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
 from ._structural import Structural, as_matrices, structural_call
-from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload
+from ._typing import Args, Argument, Function, Kwargs, Op, Outcome, Payload
+
+aten = torch.ops.aten
 
 
 @remembered
@@ -105,24 +123,58 @@ def _with_units(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     moving = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array) or is_structured(x)]
 
+    drawn: Function = contextlib.nullcontext
+    if torch.Tag.nondeterministic_seeded in op.tags:  # outside of the trace that `lift` makes
+        key = next_key(next((x for x in leaves if isinstance(x, torch.Generator)), None))
+        drawn = functools.partial(drawn_key, key)
+
     def run(*arrays: Payload) -> Outcome:
         full = list(leaves)
         for i, x in zip(moving, arrays, strict=True):
             full[i] = x
         args, kwargs = jax.tree.unflatten(treedef, full)
-        return entry.function(*args, **kwargs)
+        with drawn():
+            return entry.function(*args, **kwargs)
 
     try:
         return tj.lift(run)(*[leaves[i] for i in moving])
     except UnitError as error:
         raise UnitError(f"{op}: {error}") from None
     except jax.errors.ConcretizationTypeError as error:
+        if op.overloadpacket in _OF_VALUES and not under_trace():
+            return _by_numbers(op, args, kwargs)
         raise NoRuleError(
             message(
                 f"{op} needs values, and has no entry for a quantity.",
                 hint="give it the number: `tj.quantity` and `.to_value(unit)` of the payload.",
             )
         ) from error
+
+
+_SELECTING: tuple[Op, ...] = (aten.index, aten.masked_select, aten._unique2, aten.unique_dim)
+_SELECTING += (aten.unique_consecutive, aten.unique_dim_consecutive, aten.index_put)
+_OF_VALUES: tuple[Op, ...] = (*_SELECTING, aten.equal, aten.nonzero)
+_OTHERS = {aten.equal: (1,), aten.index_put: (2,)}  # operands in the unit of the first
+
+
+def _by_numbers(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
+    """An operation whose result's shape depends on values, by the numbers in one unit."""
+    packet, first = op.overloadpacket, args[0]
+    if packet is aten.index_put and not is_quantity(first) and not first.any():
+        first = unitful(first, args[2].label)  # a derivative begins with zeros
+    label = first.label if is_quantity(first) else one
+    if packet is aten.nonzero and not label.is_linear:
+        raise UnitError(f"{op}: the zero of {label} is a point of a scale, and no nothing.")
+    numbers = [jnp.asarray(stored_of(first)), *args[1:]]
+    for i in _OTHERS.get(packet, ()):
+        own = args[i].label if is_quantity(args[i]) else one
+        numbers[i] = jnp.asarray(convert(stored_of(args[i]), own, label))
+    out = call_of(op)(*numbers, **kwargs)
+    if packet not in _SELECTING:
+        return out
+    first, *rest = out if isinstance(out, (list, tuple)) else [out]
+    first = unitful(first, label)
+    return (first, *rest) if rest else first
 
 
 def _dense(op: OpOverload, a: Argument) -> Argument:

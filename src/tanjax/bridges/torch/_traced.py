@@ -3,6 +3,10 @@
 Torch traces a tensor subclass through the plain tensors that it is made of. Ours is made of one, in
 the memory that JAX has, and is made again of what a compiled graph gives.
 
+`make_fx` records operations of tensors that it follows. One of ours that it does not follow (it was
+made outside) would have its operations run instead, and their results would be constants of the
+graph; so it becomes an attribute of the graph, as a plain one does.
+
 Sharp edges. The plain tensor is one for each array: torch takes two for two inputs.
 """
 
@@ -14,6 +18,11 @@ import weakref
 import jax
 import torch
 from torch._ops import OpOverload
+from torch.fx.experimental.proxy_tensor import (
+    ProxyTorchDispatchMode,
+    has_proxy_slot,
+    track_tensor_tree as track,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
@@ -56,6 +65,40 @@ def _serve() -> None:
     serve_by(dispatch)
 
 
+_mode_of, _PROXY = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.PROXY
+
+
+def recorder() -> ProxyTorchDispatchMode | None:
+    """Torch's mode that records operations for a graph, where one is active."""
+    return _mode_of(_PROXY)
+
+
+def recorded(mode: ProxyTorchDispatchMode, op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
+    """An operation on tensors that torch records, of which it did not follow all.
+
+    **Raises:** `NoRuleError` for a structured array or a quantity.
+    """
+    tracer = mode.tracer
+    for t in pytree.tree_leaves((args, kwargs), is_leaf=is_tensor):
+        if isinstance(t, Tensor) and not has_proxy_slot(t, tracer):
+            if not isinstance(t.payload, jax.Array):
+                raise unrecorded(str(op))
+            track(t, tracer.proxy(tracer.create_arg(t)), constant=None, tracer=tracer)
+    return op(*args, **kwargs)
+
+
+def unrecorded(what: str) -> NoRuleError:
+    """The error for what `make_fx` and `torch.func.linearize` would take for a constant."""
+    return NoRuleError(
+        message(
+            f"{what}: torch cannot record a node of JAX in a graph.",
+            "got: a structured array, a quantity or a wrapped function, under `make_fx` or "
+            "`torch.func.linearize`",
+            hint="`jax.linearize`, `jax.make_jaxpr` of a function by `tjt.as_jax`.",
+        )
+    )
+
+
 def _is_traced(a: Argument) -> bool:
     if isinstance(a, (list, tuple)):
         return any(map(_is_traced, a))
@@ -83,8 +126,8 @@ def numbers_of(t: Tensor) -> torch.Tensor:
         raise NoRuleError(
             message(
                 f"torch cannot trace a tensor over a {type(payload).__name__}.",
-                hint="`tjt.as_jax(torch.export.export(module, ...))` or `tjt.as_jax(module)`, and "
-                "`jax.jit`: the structured array is an argument there.",
+                hint="`tjt.as_jax(module)` and `jax.jit` take it; or export the module with dense "
+                "parameters of its size, and give the structured array to `tjt.as_jax(exported)`.",
             )
         )
     kept = t.__dict__.get("_plain")

@@ -21,6 +21,7 @@ from torch._ops import OpOverload
 
 from tanjax._errors import AliasError, message
 from tanjax._typing import DType, Shape
+from tanjax.units import Unit
 
 from ._calls import call_of
 from ._dtypes import exact_dtype, jax_dtype
@@ -30,8 +31,8 @@ from ._lift import named_payloads, payload_of
 from ._registry import no_rule
 from ._static import frozen
 from ._structured import structured_call_of
-from ._tensor import Tensor, geometry_of, placed, tensor
-from ._typing import Args, Kwargs, Plan
+from ._tensor import QuantityTensor, Tensor, geometry_of, placed, tensor
+from ._typing import Args, Kwargs, Numbers, Plan
 from ._views import (
     Geometry,
     Place,
@@ -39,6 +40,9 @@ from ._views import (
     View,
     geometry,
     is_distinct,
+    labelled,
+    moving,
+    numbers_of,
     put_by_places,
     reading,
     row_by_row,
@@ -75,19 +79,28 @@ def _viewing(op: OpOverload) -> Plan:
 
     def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor | list[Tensor]:
         base, *rest = args
-        if structured or not isinstance(base, Tensor):
+        of_unit = isinstance(base, QuantityTensor) and op not in _NUMBERS
+        if (structured and not of_unit) or not isinstance(base, Tensor):
             return _read_only(op, base, rest, kwargs, structured)
+        place = numbers_of(base._place) if of_unit else base._place
         given = dict(zip(names, rest, strict=False)) | kwargs
-        if packet is aten.as_strided:
-            return _as_strided(base, **given)
         here = geometry_of(base)
+        label = base._place.read().label if of_unit else None
+        if packet is aten.as_strided:
+            shape, view = _as_strided(here, place, **given)
+            return _placed(view, shape, label)
         shape = geometry(op, here, frozen(rest), frozen(sorted(kwargs.items())))
         if isinstance(shape, Geometry):
-            return placed(_view(op, base._place, here, shape, given), shape)
-        parts = call_of(op)(base._place.read(), *rest, **kwargs)
-        return _several(op, base._place, here, shape, given, parts)
+            return _placed(_view(op, place, here, shape, given), shape, label)
+        parts = call_of(op)(place.read(), *rest, **kwargs)
+        views = _several(op, place, here, shape, given, parts)
+        return [_placed(view, s, label) for view, s in zip(views, shape, strict=True)]
 
     return run
+
+
+def _placed(place: Place, shape: Geometry, label: Unit | None) -> Tensor:
+    return placed(place, shape) if label is None else placed(labelled(place, label), shape, True)
 
 
 def viewing_in_place(op: OpOverload) -> Plan:
@@ -99,7 +112,7 @@ def viewing_in_place(op: OpOverload) -> Plan:
 
     def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
         t = args[0]
-        if structured or not isinstance(t, Tensor):
+        if (structured and not isinstance(t, QuantityTensor)) or not isinstance(t, Tensor):
             raise AliasError(
                 message(
                     f"{op} changes the sizes of a structured tensor or of a plain one in place.",
@@ -126,14 +139,12 @@ def _several(
     shapes: Sequence[Geometry],
     given: Kwargs,
     parts: Sequence[jax.Array],
-) -> list[Tensor]:
+) -> list[View]:
     """Several views, whose numbers one call has given."""
     if parent.storage is not None:
-        views = [strided(parent.storage, s, p) for s, p in zip(shapes, parts, strict=True)]
-    else:
-        inner = geometry(op, _dense(here), frozen(list(given.values())), ())
-        views = [View(parent, *_by_places(i), None, p) for i, p in zip(inner, parts, strict=True)]
-    return list(map(placed, views, shapes))
+        return [strided(parent.storage, s, p) for s, p in zip(shapes, parts, strict=True)]
+    inner = geometry(op, _dense(here), frozen(list(given.values())), ())
+    return [View(parent, *_by_places(i), None, p) for i, p in zip(inner, parts, strict=True)]
 
 
 def _view(op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: Kwargs) -> View:
@@ -192,7 +203,12 @@ def _window(
     return partial(_take, start=first, **kind), partial(_give, start=first, **kind)
 
 
-@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"), inline=True)
+def _taken(base: Numbers, start: int, axis: int, count: int, step: int, drop: bool) -> Numbers:
+    stop = start + (count - 1) * step + 1 if count else start
+    return base[(slice(None),) * axis + (start if drop else slice(start, stop, step),)]
+
+
+@moving(_taken, "axis", "count", "step", "drop")
 def _take(
     base: jax.Array, start: int | jax.Array, axis: int, count: int, step: int, drop: bool
 ) -> jax.Array:
@@ -218,22 +234,22 @@ def _give(
     return lax.dynamic_update_slice_in_dim(base, part, start, axis)
 
 
-@partial(jax.jit, static_argnames=("size",), inline=True)
+@moving(lambda base, size: base.reshape(size), "size")
 def _reshaped(base: jax.Array, size: tuple[int, ...]) -> jax.Array:
     return base.reshape(size)
 
 
 def _put_reshaped(base: jax.Array, part: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    return _reshaped(part, size)
+    return _reshaped(part, size=size)
 
 
-@partial(jax.jit, static_argnames=("order",), inline=True)
+@moving(lambda base, order: base.transpose(order), "order")
 def _permuted(base: jax.Array, order: tuple[int, ...]) -> jax.Array:
     return base.transpose(order)
 
 
 def _put_permuted(base: jax.Array, part: jax.Array, order: tuple[int, ...]) -> jax.Array:
-    return _permuted(part, order)
+    return _permuted(part, order=order)
 
 
 def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
@@ -273,11 +289,11 @@ _NUMBERS: dict[OpOverload, Callable[[Geometry, Geometry], Ways]] = {
 
 
 def _as_strided(
-    base: Tensor, size: Shape, stride: Shape, storage_offset: int | None = None
-) -> Tensor:
-    offset = base.storage_offset() if storage_offset is None else storage_offset
-    shape = geometry(aten.as_strided.default, geometry_of(base), frozen([size, stride, offset]), ())
-    storage = base._place.storage
+    here: Geometry, place: Place, size: Shape, stride: Shape, storage_offset: int | None = None
+) -> tuple[Geometry, View]:
+    offset = here.offset if storage_offset is None else storage_offset
+    shape = geometry(aten.as_strided.default, here, frozen([size, stride, offset]), ())
+    storage = place.storage
     if storage is None:
         raise AliasError(
             message(
@@ -290,7 +306,7 @@ def _as_strided(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are "
             f"out of bounds for storage of {storage.read().size} entries"
         )
-    return placed(strided(storage, shape), shape)
+    return shape, strided(storage, shape)
 
 
 def new_empty_strided(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:

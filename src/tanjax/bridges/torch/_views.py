@@ -26,25 +26,32 @@ from torch._ops import OpOverload
 
 from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import AliasError, message
+from tanjax.arrays import stored_of, unitful
+from tanjax.units import Unit
 
+from ._keys import under_trace
 from ._plain import TensorError
 from ._saving import Saved, loaded, saved
 from ._static import thawed
-from ._typing import Change, Numbers, Payload
+from ._typing import Argument, Change, Function, Numbers, Payload
 
 _WRITING = threading.RLock()  # two threads may write two parts of one memory
 
 
 class Root:
-    """A memory: the payload of a tensor and of all its views."""
+    """A memory: the payload of a tensor and of all its views.
 
-    __slots__ = ("_made", "_value", "version")
+    `is_point`: whether it is, or was, that of a parameter, which is moved in stored coordinates.
+    """
+
+    __slots__ = ("_made", "_value", "is_point", "version")
 
     def __init__(self, value: Payload) -> None:
-        self._value, self.version = value, 0
+        self._value, self.version, self.is_point = value, 0, False
         self._made = get_opaque_trace_state()
 
     depth = 0  # of the chain of views
+    numbers = None
 
     @property
     def root(self) -> Root:
@@ -90,10 +97,11 @@ class View:
     """A part of a parent's payload: read by `get`, written by `put`.
 
     `storage`: the place in whose array, row by row, torch's strides and offset of this view count;
-    `None` where there is none, since the view changes numbers.
+    `None` where there is none, since the view changes numbers. `numbers`: of a quantity, the place
+    of its numbers, of which `storage` is that of the view.
     """
 
-    __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "root", "storage")
+    __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "numbers", "root", "storage")
 
     def __init__(
         self,
@@ -106,6 +114,7 @@ class View:
         self._parent, self._get, self._put, self.storage = parent, get, put, storage
         self.root: Root = parent.root
         self.depth = 0
+        self.numbers: Place | None = None
         self._kept = (-1 if value is None else self.root.version, value)
 
     def read(self) -> Payload:
@@ -124,6 +133,23 @@ class View:
 
 
 Place = Root | View
+
+
+def numbers_of(quantity: Place) -> Place:
+    """The place of the numbers of a dense quantity."""
+    if quantity.numbers is not None:
+        return quantity.numbers
+    numbers = View(quantity, stored_of, lambda base, part: unitful(part, base.label))
+    if isinstance(quantity, Root):
+        numbers.storage = numbers
+    return numbers
+
+
+def labelled(numbers: Place, label: Unit) -> View:
+    """The place of a quantity whose numbers are at another place."""
+    quantity = View(numbers, lambda x: unitful(x, label), lambda base, part: part.stored)
+    quantity.numbers = numbers
+    return quantity
 
 
 class Geometry(NamedTuple):
@@ -248,7 +274,54 @@ def _index(where: Numbers | jax.Array, size: tuple[int, ...]) -> jax.Array:
     return jnp.asarray(index)
 
 
-@functools.partial(jax.jit, static_argnames=("size",), inline=True)
+_FIRST = 2  # calls of a form that compile nothing: sequences of a new length (row of eager sizes)
+
+
+def moving(by_numpy: Callable[..., Numbers], *static: str) -> Callable[[Function], Function]:
+    """Let a function that moves entries be NumPy's for the first calls of a form.
+
+    To compile one takes 20 ms, NumPy's copy 0.05 ms; so what has a size that is met once compiles
+    nothing. The entries are the same. `by_numpy`: the function for an array of NumPy; `static`: the
+    arguments by name that make its form.
+    """
+
+    def decorate(function: Function) -> Function:
+        compiled = jax.jit(function, static_argnames=static, inline=True)
+        met: dict[Hashable, int] = {}
+
+        @functools.wraps(function)
+        def run(base: jax.Array, *args: Argument, **named: Argument) -> jax.Array:
+            if isinstance(base, jax.core.Tracer):
+                return compiled(base, *args, **named)
+            form = base.shape, base.dtype, *[named[n] for n in static]
+            count = met.get(form, 0)
+            if count == _FIRST or not _is_simple(base):
+                return compiled(base, *args, **named)
+            if len(met) > 10_000:
+                met.clear()
+            met[form] = count + 1
+            moved = np.array(by_numpy(np.asarray(base), *args, **named), order="C")
+            return jax.device_put(moved)  # `asarray` would compile
+
+        return run
+
+    return decorate
+
+
+def _is_simple(x: jax.Array) -> bool:
+    """Whether NumPy has the numbers where they are, and JAX takes them back as they are."""
+    here = x.platform() == "cpu" and not x.committed and x.dtype.isbuiltin == 1
+    return here and jax.dtypes.canonicalize_dtype(x.dtype) == x.dtype and not under_trace()
+
+
+def _gathered(base: Numbers, where: Numbers, size: tuple[int, ...]) -> Numbers:
+    offset, *strides = where.tolist()
+    flat = base.ravel()[offset:]
+    steps = [s * flat.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(flat, size, steps)
+
+
+@moving(_gathered, "size")
 def gather(base: jax.Array, where: Numbers | jax.Array, size: tuple[int, ...]) -> jax.Array:
     """The part of an array, row by row, with `size` and, in `where`, an offset and strides."""
     return base.ravel().at[_index(where, size)].get(mode="promise_in_bounds")

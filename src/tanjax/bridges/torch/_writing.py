@@ -129,10 +129,16 @@ def _check_ours(op: OpOverload, targets: Sequence[Target]) -> None:
             raise TensorError(
                 message(
                     f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                    hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is written; if torch"
-                    " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
+                    f"got: {target.dtype} of size {list(target.shape)}",
+                    hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is written; if it is"
+                    f" made by code of others: `with tjt.factories({_integers(target)}):` around "
+                    "it; for a plain module: `load_state_dict(tjt.revert(...))`.",
                 )
             )
+
+
+def _integers(t: torch.Tensor) -> str:
+    return "" if t.is_floating_point() or t.is_complex() else "integers=True"
 
 
 def write(op: OpOverload, target: Tensor, value: Payload) -> None:

@@ -7,6 +7,8 @@ import functools
 import itertools
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -146,6 +148,18 @@ def test_division_of_integers_by_zero_raises():
         for y in (zero, 0):
             with pytest.raises(RuntimeError, match="ZeroDivisionError"):
                 call(y)
+
+
+def test_masks_times_infinities_are_nan():
+    """XLA would choose 0 for what is masked; in one program, where it sees the mask."""
+    mask, edges = torch.tensor([True, False] * 2), torch.tensor([*EDGES[:2], -1.0, 2.0])
+    calls = [lambda m, x: m * x, lambda m, x: x * m, lambda m, x: m * float("inf")]
+    calls += [lambda m, x: m / 0, lambda m, x: m / x, lambda m, x: torch.addcmul(x, m, x)]
+    calls += [lambda m, x: m**True, lambda m, x: m * -2, lambda m, x: m * m]
+    every = lambda m, x: [f(m, x) for f in calls]
+    got = tjt.as_jax(every)[1]({}, jnp.array(mask.numpy()), jnp.array(edges.numpy()))
+    for mine, theirs in zip(got, every(mask, edges), strict=True):
+        torch.testing.assert_close(torch.tensor(np.array(mine)), theirs, equal_nan=True)
 
 
 CALLS = {

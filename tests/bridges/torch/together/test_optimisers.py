@@ -11,10 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn, optim
+from torch.optim import swa_utils
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from torch_comparison import compilations
+from torch_comparison import MATRIX, VECTOR, assert_agree, compilations, definite
 
 pytestmark = pytest.mark.torch
 
@@ -234,3 +235,40 @@ def test_a_plain_tensor_is_read_when_it_is_used(shape):
             y = (x @ x) * t
             t.fill_(-1.0)
             assert y[0, 0].item() == 64 * n
+
+
+AVERAGES = {
+    "ema": swa_utils.get_ema_multi_avg_fn(0.75),
+    "swa": swa_utils.get_swa_multi_avg_fn(),
+    "polyak": None,
+}
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averages_of_models_are_those_of_the_fields(name):
+    """A copy of a parameter is a point, too, also where it is written through `detach()`."""
+    starts = tj.Kronecker(definite(2), definite(2)), tj.LowRankUpdate(tj.Diagonal(VECTOR), MATRIX)
+    for start in starts:
+        layer = tjt.nn.StructuredLinear(start, jnp.zeros(4))
+        averaged = swa_utils.AveragedModel(layer, multi_avg_fn=AVERAGES[name])
+        expected = start
+        for step in range(3):
+            layer.weight.data.mul_(0.5)
+            now = jax.tree.map(lambda x, step=step: 0.5 ** (step + 1) * x, start)
+            rate = {"ema": 0.25, "swa": float(np.float32(1 / (step + 1))), "polyak": 0.1}[name]
+            if name == "polyak":
+                averaged.module.weight.detach().mul_(0.9).add_(layer.weight.detach(), alpha=0.1)
+            else:
+                averaged.update_parameters(layer)
+                rate = 1 if step == 0 else rate
+            mixed = lambda a, b, rate=rate: (1 - rate) * a + rate * b
+            expected = jax.tree.map(mixed, expected, now)
+        assert_agree(averaged.module.weight.detach().payload, expected)
+
+
+def test_an_average_of_matrices_of_a_product_is_refused():
+    layer = tjt.nn.StructuredLinear(tj.Kronecker(definite(2), definite(2)))
+    averaged = swa_utils.AveragedModel(layer)
+    averaged.update_parameters(layer)
+    with pytest.raises(tj.CotangentError, match="multi_avg_fn"):
+        averaged.update_parameters(layer)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import tanjax as tj
 import tanjax.numpy as tnp
@@ -181,6 +182,160 @@ def test_orders_and_transformations():
     p = tjt.from_jax(LENGTH, requires_grad=True)
     (p * p).backward(gradient=tjt.from_jax(tj.quantity(jnp.ones(N), "1/m2")))
     assert unit_of(p.grad.payload) == tj.unit("1/m")
+
+
+@pytest.mark.parametrize("payload", [LENGTH, SPRINGS])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_compute_again_what_was_computed(payload, reentrant):
+    """In `backward` and in `torch.autograd.grad`, torch calls functions as it does outside."""
+    program = lambda x: ((x @ (2 * Q)) * (x @ Q)).sum()
+    x, y = (tjt.from_jax(payload, requires_grad=True) for _ in range(2))
+    program(y).backward()
+    checkpointed = lambda: checkpoint(program, x, use_reentrant=reentrant)
+    checkpointed().backward()
+    found = [x.grad] if reentrant else [x.grad, *torch.autograd.grad(checkpointed(), x)]
+    for g in found:
+        assert unit_of(g.payload) == unit_of(y.grad.payload)
+        assert_agree(number_of(g.payload), number_of(y.grad.payload))
+
+
+def test_gradients_of_several_outputs_are_asked_for_as_in_torch():
+    a, b = (tjt.from_jax(LENGTH, requires_grad=True) for _ in range(2))
+    ends = (a * b).sum(), (a * a).sum()
+    (found,) = torch.autograd.grad(ends, [a])
+    assert unit_of(found.payload) == tj.unit("m")
+    assert_agree(found.payload.stored, 3 * LENGTH.stored)
+    with pytest.raises(RuntimeError, match="implicitly created only for scalar"):
+        torch.autograd.grad(a * b, a)
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad((a * a).sum(), [a, b])
+    unused = torch.autograd.grad((a * a).sum(), [a, b], allow_unused=True)[1]
+    assert unused is None
+    for ask in (lambda: torch.autograd.grad((a * Q).sum(), [a, Q]), (Q * Q).sum().backward):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            ask()
+    (a * b).sum().backward(inputs=[a])
+    assert b.grad is None
+    assert_agree(a.grad.payload.stored, LENGTH.stored)
+
+
+METRES, KM = jnp.array([3.0, 1.0, 2.0, 1.0]), OF(tj.quantity(2.0, "km"))
+
+
+def set_one(x):
+    x[0] = KM
+
+
+def set_through_views(x):
+    x.view(2, 2).t()[1, 0] = KM
+    x[1:][1:].squeeze_()[0] = KM
+
+
+def add_slice(x):
+    x[1:] += KM
+
+
+def set_masked(x):
+    x[x > x[1]] = KM
+
+
+def set_part(x):
+    x.unbind()[2].copy_(KM)
+
+
+WRITES = {  # metres afterwards
+    set_one: [2000, 1, 2, 1],
+    set_through_views: [3, 2000, 2000, 1],
+    add_slice: [3, 2001, 2002, 2001],
+    set_masked: [2000, 1, 2000, 1],
+    set_part: [3, 1, 2000, 1],
+}
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda f: f.__name__)
+def test_writes_into_views_are_seen_by_all_and_have_the_unit(write):
+    x = OF(tj.quantity(METRES, "m"))
+    view, version = x[:], x._version
+    write(x)
+    for t in (x, view):
+        assert unit_of(t.payload) == tj.unit("m")
+        assert_agree(t.payload.stored, jnp.array(WRITES[write], float))
+    assert x._version == view._version > version
+    with pytest.raises(tj.UnitError):
+        x[0] = T[0]
+
+
+def test_a_write_into_what_a_gradient_needs_raises():
+    x, weight = OF(tj.quantity(METRES, "m")), tjt.from_jax(METRES, requires_grad=True)
+    part = x[1:]
+    loss = (weight[1:] * part).sum()
+    x[2] = KM
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+OF_NUMBERS = {  # functions that give for metres what they give for numbers, in metres or as numbers
+    "mask": lambda x: x[x > x[1]],
+    "masked_select": lambda x: x.masked_select(x > x[1]),
+    "quantile": lambda x: x.quantile(0.3),
+    "norms": lambda x: x.view(2, 2).norm(dim=1),
+    "unique": lambda x: x.detach().unique(return_counts=True)[0],
+    "where": lambda x: torch.where(x > x[1], x, 0),
+    "normalize": lambda x: F.normalize(x, dim=0),
+    "cosine": lambda x: F.cosine_similarity(x, 2 * x, 0),
+    "nonzero": lambda x: x.nonzero(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:a plain torch tensor")  # torch makes one of a level
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_functions_that_need_values_or_have_numbers_in_them(name):
+    f = OF_NUMBERS[name]
+    number = tjt.from_jax(METRES, requires_grad=True)
+    length = tjt.from_jax(tj.quantity(METRES, "m"), requires_grad=True)
+    expected, got = f(number), f(length)
+    assert_agree(number_of(got.payload), expected.payload)
+    whole = ("normalize", "cosine", "nonzero")
+    assert unit_of(got.payload) == (tj.units.one if name in whole else tj.unit("m"))
+    if expected.requires_grad:
+        for out in (expected, got):
+            (out * out.detach()).sum().backward()
+        assert_agree(number_of(length.grad.payload), number.grad.payload)
+
+
+def test_small_and_zero_lengths_are_normalised():
+    """The guard of a norm is no number of metres."""
+    small = tj.quantity(jnp.array([[3e-20, 4e-20], [0.0, 0.0]]), "m")
+    assert_agree(F.normalize(OF(small)).payload.stored, jnp.array([[0.6, 0.8], [0.0, 0.0]]))
+    with pytest.raises(tj.UnitError, match="eps"):
+        F.normalize(OF(small), eps=0.1)
+    floor = OF(tj.quantity(1e-19, "m"))
+    assert_agree(F.normalize(OF(small[:1]), eps=floor).payload.stored, jnp.array([[0.3, 0.4]]))
+
+
+def test_closeness_has_a_tolerance_with_a_unit():
+    near = Q + OF(tj.quantity(1e-9, "m"))
+    assert torch.allclose(Q, near)
+    assert not torch.allclose(Q, near, rtol=0)
+    assert torch.allclose(Q, near, rtol=0, atol=OF(tj.quantity(1e-3, "mm")))
+    assert torch.equal(OF(tj.quantity(1.0, "km")), OF(tj.quantity(1000.0, "m")))
+    for f in (lambda: torch.equal(Q, T), lambda: torch.allclose(Q, near, atol=1e-3)):
+        with pytest.raises(tj.UnitError):
+            f()
+
+
+def test_random_numbers_for_quantities():
+    """A mask of dropout is a number, with a gradient; numbers like a quantity have no unit."""
+    x = tjt.from_jax(tj.quantity(jnp.ones(100), "m"), requires_grad=True)
+    torch.manual_seed(0)
+    dropped = F.dropout(x, 0.5)
+    assert unit_of(dropped.payload) == tj.unit("m")
+    assert set(np.unique(dropped.payload.stored)) == {0.0, 2.0}
+    dropped.sum().backward()
+    assert_agree(x.grad.payload, dropped.payload.stored)
+    assert isinstance(torch.randn_like(x).payload, jax.Array)
+    first, second = (torch.rand_like(x).payload for _ in range(2))
+    assert not np.allclose(first, second)
 
 
 def test_other_prefixes_are_added_in_place_and_ratios_are_numbers():

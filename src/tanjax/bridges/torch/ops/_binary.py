@@ -17,7 +17,7 @@ from .._promotion import category, is_number, jax_dtype, promoted, result_dtype
 from .._registry import implements
 from .._typing import Number
 from ._special import add_exponents, igamma, igammac, zeta
-from ._ternary import same_dtypes
+from ._ternary import is_mask, product, same_dtypes
 from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register, size
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
@@ -54,15 +54,15 @@ def rsub(self: Number, other: Number, *, alpha: Number = 1) -> jax.Array:
 
 @implements(*operations("mul"))
 def mul(self: Number, other: Number) -> jax.Array:
-    self, other = promoted(self, other)
-    return self * other
+    return product(self, other)
 
 
 # Quotients.
 @implements(aten.div.Tensor, aten.div.Scalar)
 def div(self: Number, other: Number) -> jax.Array:
+    mask = self
     self, other = promoted(self, other, floating=True)
-    return self / other
+    return jnp.where(mask, 1 / other, 0 / other) if is_mask(mask) else self / other
 
 
 @implements(prims.div)
@@ -145,7 +145,9 @@ def pow_(self: Number, exponent: Number) -> jax.Array:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     base, power = promoted(self, exponent)
     if base.dtype == jnp.bool_:
-        raise no_meaning("pow", base.dtype)
+        if not isinstance(exponent, bool):
+            raise no_meaning("pow", base.dtype)
+        return base if exponent else jnp.ones_like(base)
     if category(base.dtype) < 2:
         return _integer_power(base, power)
     if is_number(exponent) and not isinstance(exponent, (jax.core.Tracer, complex)):

