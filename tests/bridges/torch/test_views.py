@@ -275,10 +275,7 @@ def test_long_chain_of_views():
 
 
 def test_loops_do_not_compile_anew():
-    """Programs are compiled for sizes, not for places: the hundredth row costs no compilation.
-
-    The first two rows are NumPy's.
-    """
+    """Programs are compiled for sizes, not for places: the hundredth row costs no compilation."""
     x = tjt.from_jax(jnp.zeros((100, 5)))
 
     def one(n):
@@ -286,30 +283,12 @@ def test_loops_do_not_compile_anew():
         x[n, 2] = x[n - 1, 1]
         x[n : n + 2] *= 2
 
-    for n in range(1, 4):
-        one(n)
+    one(1)
     with compilations() as counted:
-        for n in range(4, 98):
+        for n in range(2, 98):
             one(n)
     assert counted == []
     assert x[3, 0].item() == 6.0
-
-
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32, jnp.bfloat16, jnp.int32, jnp.bool_])
-def test_views_of_a_size_that_is_new_compile_nothing(dtype):
-    """They are NumPy's at first, and compiled after: with the same entries."""
-    numbers = jnp.arange(2 * 29 * 3).reshape(2, 29, 3) % 7
-    x = tjt.from_jax(numbers.astype(dtype))
-    views = lambda: [x.transpose(0, 1), x.view(29, 6), x[:, 3:21:2], x[1], x.permute(2, 0, 1)[1:]]
-    views_of_views = lambda: [*views(), x.transpose(0, 2).expand(4, 3, 29, 2), x[:, 28:, 1:]]
-    first = lambda: [np.asarray(v.payload).astype(float).tolist() for v in views_of_views()]
-    with compilations() as counted:
-        found = first()
-    assert counted == [] or dtype is jnp.bfloat16  # NumPy has no such dtype of its own
-    assert all(first() == found for _ in range(3))
-    theirs = torch.from_numpy(np.array(x.payload.astype(float)))
-    assert found[0] == theirs.transpose(0, 1).tolist()
-    assert found[-2] == theirs.transpose(0, 2).expand(4, 3, 29, 2).tolist()
 
 
 def test_a_view_that_is_read_under_a_trace_keeps_nothing_of_it():

@@ -32,7 +32,7 @@ from ._registry import no_rule
 from ._static import frozen
 from ._structured import structured_call_of
 from ._tensor import QuantityTensor, Tensor, geometry_of, placed, tensor
-from ._typing import Args, Kwargs, Numbers, Plan
+from ._typing import Args, Kwargs, Plan
 from ._views import (
     Geometry,
     Place,
@@ -41,7 +41,6 @@ from ._views import (
     geometry,
     is_distinct,
     labelled,
-    moving,
     numbers_of,
     put_by_places,
     reading,
@@ -203,12 +202,7 @@ def _window(
     return partial(_take, start=first, **kind), partial(_give, start=first, **kind)
 
 
-def _taken(base: Numbers, start: int, axis: int, count: int, step: int, drop: bool) -> Numbers:
-    stop = start + (count - 1) * step + 1 if count else start
-    return base[(slice(None),) * axis + (start if drop else slice(start, stop, step),)]
-
-
-@moving(_taken, "axis", "count", "step", "drop")
+@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"), inline=True)
 def _take(
     base: jax.Array, start: int | jax.Array, axis: int, count: int, step: int, drop: bool
 ) -> jax.Array:
@@ -234,22 +228,22 @@ def _give(
     return lax.dynamic_update_slice_in_dim(base, part, start, axis)
 
 
-@moving(lambda base, size: base.reshape(size), "size")
+@partial(jax.jit, static_argnames=("size",), inline=True)
 def _reshaped(base: jax.Array, size: tuple[int, ...]) -> jax.Array:
     return base.reshape(size)
 
 
 def _put_reshaped(base: jax.Array, part: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    return _reshaped(part, size=size)
+    return _reshaped(part, size)
 
 
-@moving(lambda base, order: base.transpose(order), "order")
+@partial(jax.jit, static_argnames=("order",), inline=True)
 def _permuted(base: jax.Array, order: tuple[int, ...]) -> jax.Array:
     return base.transpose(order)
 
 
 def _put_permuted(base: jax.Array, part: jax.Array, order: tuple[int, ...]) -> jax.Array:
-    return _permuted(part, order=order)
+    return _permuted(part, order)
 
 
 def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:

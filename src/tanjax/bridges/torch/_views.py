@@ -29,11 +29,10 @@ from tanjax._errors import AliasError, message
 from tanjax.arrays import stored_of, unitful
 from tanjax.units import Unit
 
-from ._keys import under_trace
 from ._plain import TensorError
 from ._saving import Saved, loaded, saved
 from ._static import thawed
-from ._typing import Argument, Change, Function, Numbers, Payload
+from ._typing import Change, Numbers, Payload
 
 _WRITING = threading.RLock()  # two threads may write two parts of one memory
 
@@ -274,54 +273,7 @@ def _index(where: Numbers | jax.Array, size: tuple[int, ...]) -> jax.Array:
     return jnp.asarray(index)
 
 
-_FIRST = 2  # calls of a form that compile nothing: sequences of a new length (row of eager sizes)
-
-
-def moving(by_numpy: Callable[..., Numbers], *static: str) -> Callable[[Function], Function]:
-    """Let a function that moves entries be NumPy's for the first calls of a form.
-
-    To compile one takes 20 ms, NumPy's copy 0.05 ms; so what has a size that is met once compiles
-    nothing. The entries are the same. `by_numpy`: the function for an array of NumPy; `static`: the
-    arguments by name that make its form.
-    """
-
-    def decorate(function: Function) -> Function:
-        compiled = jax.jit(function, static_argnames=static, inline=True)
-        met: dict[Hashable, int] = {}
-
-        @functools.wraps(function)
-        def run(base: jax.Array, *args: Argument, **named: Argument) -> jax.Array:
-            if isinstance(base, jax.core.Tracer):
-                return compiled(base, *args, **named)
-            form = base.shape, base.dtype, *[named[n] for n in static]
-            count = met.get(form, 0)
-            if count == _FIRST or not _is_simple(base):
-                return compiled(base, *args, **named)
-            if len(met) > 10_000:
-                met.clear()
-            met[form] = count + 1
-            moved = np.array(by_numpy(np.asarray(base), *args, **named), order="C")
-            return jax.device_put(moved)  # `asarray` would compile
-
-        return run
-
-    return decorate
-
-
-def _is_simple(x: jax.Array) -> bool:
-    """Whether NumPy has the numbers where they are, and JAX takes them back as they are."""
-    here = x.platform() == "cpu" and not x.committed and x.dtype.isbuiltin == 1
-    return here and jax.dtypes.canonicalize_dtype(x.dtype) == x.dtype and not under_trace()
-
-
-def _gathered(base: Numbers, where: Numbers, size: tuple[int, ...]) -> Numbers:
-    offset, *strides = where.tolist()
-    flat = base.ravel()[offset:]
-    steps = [s * flat.itemsize for s in strides]
-    return np.lib.stride_tricks.as_strided(flat, size, steps)
-
-
-@moving(_gathered, "size")
+@functools.partial(jax.jit, static_argnames=("size",), inline=True)
 def gather(base: jax.Array, where: Numbers | jax.Array, size: tuple[int, ...]) -> jax.Array:
     """The part of an array, row by row, with `size` and, in `where`, an offset and strides."""
     return base.ravel().at[_index(where, size)].get(mode="promise_in_bounds")
