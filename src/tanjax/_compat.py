@@ -292,10 +292,11 @@ def _symmetric_outer_primitive() -> Primitive:
     from jax.interpreters import ad, batching, mlir
 
     def implementation(left: Array, right: Array) -> Array:
-        if left.shape[-1] > THIN:
-            product = left @ right.mT
-            return product + product.mT
-        return jnp.concatenate([left, right], -1) @ jnp.concatenate([right, left], -1).mT
+        width = left.shape[-1]
+        if isinstance(width, int) and width <= THIN:  # a symbolic one may be large
+            return jnp.concatenate([left, right], -1) @ jnp.concatenate([right, left], -1).mT
+        product = left @ right.mT
+        return product + product.mT
 
     def batch(axis: Any, args: Values, dims: Dims) -> tuple[Array, int | None]:
         if all(d is None for d in dims):

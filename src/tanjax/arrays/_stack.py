@@ -29,7 +29,7 @@ class Stack(Sequence[Matrix]):
 
     __slots__ = ("array",)
 
-    def __init__(self, array: Shaped[AnyArray, "... count m n"]) -> None:
+    def __init__(self, array: PyTree) -> None:  # JAX puts other things in its place
         self.array = array
 
     @property
@@ -62,7 +62,7 @@ class Stack(Sequence[Matrix]):
         return f"Stack({show(self.array)})"
 
 
-Parts: TypeAlias = Sequence[PyTree] | Array
+Parts: TypeAlias = Sequence[PyTree] | Shaped[Array, "blocks ..."]
 
 jax.tree_util.register_pytree_with_keys(
     Stack,
