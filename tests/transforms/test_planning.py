@@ -903,6 +903,14 @@ def test_labels_keep_their_powers_where_nobody_plans():
     np.testing.assert_allclose(number(tj.jit(lambda x: 0.5 * x, scale=False)(x)), 5e59, rtol=1e-6)
 
 
+def test_labels_keep_their_powers_where_no_exponents_hold_the_numbers():
+    """A comparison ties an argument to a product with zero: plain JAX is right, by the label."""
+    planned = tj.jit(lambda x: tnp.where(x > 0 * x, x, 3 * x))
+    for size in (1.0, 2.0):
+        x = tj.Unitful(size * np.array([1.3e-20, 1.9e-20]), "m").astype(jnp.float16)
+        np.testing.assert_allclose(number(planned(x)), number(x), rtol=1e-3)
+
+
 def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):
     """A spring of 1e-9 m in steps of 1e-17 s, in float16: labels hold what no plan is sure of."""
     monkeypatch.setattr(_making, "_MEASURED", 0)

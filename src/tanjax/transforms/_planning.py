@@ -118,7 +118,7 @@ class PlannedFunction:
     def _with_powers(self) -> PlannedFunction:
         """The function whose labels keep their powers of two: for what no plan is right for.
 
-        Where a loop cannot be looked at, a power that a user gave may hold its numbers.
+        A power that a user gave may hold numbers that no exponents do, or that nobody can look at.
         """
         options: Any = {"over_hosts": self._is_over_hosts, "written": self._making.written}
         fun = with_powers(self._fun)
@@ -328,6 +328,8 @@ class PlannedFunction:
             self._fails(error)
             return out
         entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
+        if alarms and self._making.moves:
+            return self._with_powers(*args, **kwargs)
         if found.is_new:
             say_powers(self._making.name, case.out, plan.output_exponents)
         kept, in_a_row = self._given.kept(args, kwargs), case.state.in_a_row
