@@ -16,14 +16,15 @@ import jax.numpy as jnp
 from jax import Array, export
 from jaxtyping import PyTree, Shaped
 
-from tanjax._typing import AnyArray, DType, Function, Matrix, Shape
+from tanjax._typing import AnyArray, DType, Function, Shape
 
 from ._show import show
 
 
-class Stack(Sequence[Matrix]):
-    """Equal matrices as one `array`: dense, `(..., count, m, n)`, or a batch of a structured type.
+class Stack(Sequence[PyTree]):
+    """Equal arrays as one `array`.
 
+    Of matrices it is a dense one, `(..., count, m, n)`, or a batch of a structured type.
     Axes before `count` are those of a batch of stacks.
     """
 
@@ -45,17 +46,20 @@ class Stack(Sequence[Matrix]):
     @property
     def length(self) -> int:
         """The number of parts, a symbolic one of `jax.export` too, of which there is no `len`."""
-        return self.array.shape[-3]
+        shape = self.array.shape
+        return shape[
+            max(len(shape) - 3, 0)
+        ]  # numbers and vectors have no batch
 
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, i: int) -> Matrix:  # type: ignore[override]
+    def __getitem__(self, i: int) -> PyTree:  # type: ignore[override]
         i = range(len(self))[i]
         place = (slice(None),) * (len(self.array.shape) - 3)
         return jax.tree.map(lambda leaf: leaf[*place, i], self.array)
 
-    def __iter__(self) -> Iterator[Matrix]:
+    def __iter__(self) -> Iterator[PyTree]:
         return map(self.__getitem__, range(len(self)))
 
     def __repr__(self) -> str:
