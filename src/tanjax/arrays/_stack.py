@@ -47,9 +47,7 @@ class Stack(Sequence[PyTree]):
     def length(self) -> int:
         """The number of parts, a symbolic one of `jax.export` too, of which there is no `len`."""
         shape = self.array.shape
-        return shape[
-            max(len(shape) - 3, 0)
-        ]  # numbers and vectors have no batch
+        return shape[max(len(shape) - 3, 0)]  # numbers and vectors have no batch
 
     def __len__(self) -> int:
         return self.length
