@@ -4,7 +4,7 @@ A product or a factorisation of a small matrix takes less time than starting it 
 of them are one call of a batched routine, and a program that does not grow with their number.
 
 Sharp edge: where a process has several devices, blocks that are arrays of their own stay apart.
-Their rows may be spread over the devices, which nobody knows while a program is traced, and a batch
+Their rows may be spread over the devices, which is not known while a program is traced, and a batch
 of them would be sent around. Those of `tj.BlockDiagonal.from_stack` are a batch in any case.
 """
 

@@ -2,8 +2,8 @@
 
 A tuple of 400 small matrices is 400 leaves: a program that takes them apart, and gives as many
 gradients back, spends its time on starting things. Here the parts are one array with a leading
-axis, and what is done to each of them is one call under `jax.vmap`. To whom does not care, a
-`Stack` is a sequence of parts, like a tuple of them.
+axis, and what is done to each of them is one call under `jax.vmap`. A `Stack` is also a
+sequence of its parts, like a tuple of them.
 """
 
 from __future__ import annotations

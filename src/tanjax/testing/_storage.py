@@ -1,7 +1,7 @@
 """Whether arrays in use keep the invariant of their storage: a mode for debugging.
 
 Types that store a number twice, or zeros, hold that in their constructor, and operations rely on
-it. What moves each stored number by itself (a sampler, Newton's method by leaves, noise from
+it. Code that moves each stored number by itself (a sampler, Newton's method by leaves, noise from
 `jax.tree.map`) breaks it: products then read what is stored, and `to_dense` says another thing.
 """
 

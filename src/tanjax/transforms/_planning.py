@@ -118,7 +118,7 @@ class PlannedFunction:
     def _with_powers(self) -> PlannedFunction:
         """The function whose labels keep their powers of two: for what no plan is right for.
 
-        A power that a user gave may hold numbers that no exponents do, or that nobody can look at.
+        A power that a user gave may hold numbers that no exponents do, or that cannot be seen.
         """
         options: Any = {"over_hosts": self._is_over_hosts, "written": self._making.written}
         fun = with_powers(self._fun)

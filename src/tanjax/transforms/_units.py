@@ -83,7 +83,7 @@ def _not_moving(f: Function) -> MutationError:
         message(
             f"{getattr(f, '__name__', 'a function')}: a value that is differentiated is written to "
             "a Ref that is not.",
-            "why: who reads it afterwards would get no derivative.",
+            "why: a later reader would get no derivative.",
             hint="pass the Ref as an argument and name its place in `argnums`, too, or write "
             "`jax.lax.stop_gradient(value)`.",
         )

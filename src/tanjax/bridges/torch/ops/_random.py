@@ -31,7 +31,7 @@ def _float(dtype: Dtype, otherwise: DType | None = None) -> DType:
 
 
 def _drawn(draw: Callable[..., jax.Array], shape: Sequence[int], *args: Argument) -> jax.Array:
-    """`draw(key, shape, *args)`, by places in memory: three times faster to compile."""
+    """`draw(key, shape, *args)`, by places in memory: one axis compiles faster than several."""
     return draw(next_key(), (math.prod(shape),), *args).reshape(tuple(shape))
 
 
