@@ -1,0 +1,154 @@
+"""Refuse prose that a stranger has to read twice: words without an agent, and sentences without an end.
+
+    python docs/check_prose.py README.md docs/pages src/tanjax/units
+
+Markdown is read without its code, tables, headings and formulas. Of Python the docstrings, the comments and
+the texts of four words and more (errors, hints) are read. Each finding says the place, the words and
+what to write instead.
+"""
+
+import ast
+import io
+import pathlib
+import re
+import sys
+import tokenize
+
+# The longest sentence in words. Sentences aim at 20: a list or a name of a function may take more.
+LONGEST = 35
+
+DENIED = {
+    r"\b(nobody|whoever|whatever|whomever)\b": "name the person or the thing",
+    r"\b(of|by|for|in|with) (whom|whose)\b|\b(of|by|from) which\b(?! \w+ (is|are)\b)": "start a second sentence",
+    r"\bwhat (is|are|was|were|has|have|had|cannot|can|does not|do not|did not)\b": "name the thing",
+    r"\b(is|are|be|being|was|were) such\b|\bsuch (is|are)\b": "name the property",
+    r"\b(is|are|was|were|be) (said|told|spoken)\b": "warn, raise, print: say which",
+    r"\b(is|are|was|were) looked at\b": "check, measure, run: say which",
+    r"\bin silence\b|\bwithout a word\b": "silently, or: without a warning",
+    r"\bdear(er|est|ly)?\b": "expensive",
+    r"\b(be|is|are|was|were|been|stays?|becomes?|became|made|makes? it|make them) dense, visibly\b|\bvisibly\b": "densify with a warning",
+    r"\b(becomes?|became|made|makes? (it|them|an?|the) ?\w*) dense\b": "densify, convert to a dense array",
+    r"\bnumbers that (do not|don't|does not) fit\b": "overflow, underflow",
+    r"\bbut for\b": "except, without",
+    r"\b(thereby|wherein|therein|thereof|whereof|hence|likewise|thence|hitherto)\b": "plain words",
+    r"\bgives? way\b": "falls back to",
+    r"\bspeaks? of\b|\bknows? of\b": "uses, has, handles: say which",
+    r"\bcannot be helped\b|\bneeds? no help\b": "overflow, underflow: say which",
+    r"\banew\b": "again",
+    r"\b(he|she|his|hers|himself)\b": "you, the caller, the author",
+    r"\bthe more so\b|\ball the more\b|\bso much the\b": "say how much",
+    r"\bword for word\b": "exactly",
+    r"\bas it were\b|\bso to speak\b": "leave it out",
+    r"\bnear at hand\b|\bat hand\b": "available, known",
+    r"\bnot a few\b|\bno few\b|\ba few of them\b": "say how many",
+    r"\bwho does not\b|\bwho do not\b|\bwho has\b|\bwho wants?\b": "if you ...",
+    r"\bhave it that\b|\bit is that\b": "say it directly",
+    r"\bin their stead\b|\bin its stead\b|\bin place of it\b": "instead",
+    r"\bby far\b|\bby and large\b": "say how much",
+    r"\bnone is\b|\bnone are\b|\bnone has\b": "no X is",
+}
+DENIED = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in DENIED.items()}
+# A sentence that begins with a relative pronoun has no subject, unless it asks.
+HEADLESS = re.compile(r"(What|Whatever|Who|Whoever|Whether|Which|Whose)\b(?!.*\?$)", re.DOTALL)
+END = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+(?=[A-Z`*_\"'(\[$])")
+
+
+def sentences(text):
+    """The sentences of a paragraph, with the inline code and the formulas as one word each."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"``[^`]+``|`[^`]+`|\$[^$]+\$", "`c`", text)
+    return [s.strip() for s in END.split(text) if s.strip()]
+
+
+def findings(text):
+    """Pairs of the words that a stranger has to read twice and the words to write instead."""
+    for sentence in sentences(text):
+        if HEADLESS.match(sentence.lstrip("*_-(")):
+            yield (
+                " ".join(sentence.split()[:6]),
+                "begin with a subject: the thing, you, tanjax, the function",
+            )
+        for pattern, instead in DENIED.items():
+            if found := pattern.search(sentence):
+                yield found[0], instead
+        words = len(re.findall(r"[\w`$-]+", sentence))
+        if words > LONGEST:
+            yield " ".join(sentence.split()[:6]) + " ...", f"{words} words: make it two sentences"
+
+
+def paragraphs_of_markdown(text):
+    """Pairs of line and paragraph, without fences, tables, headings, HTML and formulas."""
+    text = re.sub(
+        r"^( *)(`{3,}|~{3,}).*?^\1\2 *$",
+        lambda m: "\n" * m[0].count("\n"),
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    text = re.sub(
+        r"\$\$.*?\$\$|<!--.*?-->", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL
+    )
+    paragraph, start = [], 1
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        new_item = re.match(r"\s*([-*+]|\d+\.) ", line)
+        skipped = not line.strip() or re.match(r"\s*(#|\||<|:::|!!!|>>> )|^    make ", line)
+        if (skipped or new_item) and paragraph:
+            yield start, "\n".join(paragraph)
+            paragraph = []
+        if not skipped:
+            if not paragraph:
+                start = number
+            paragraph.append(re.sub(r"^\s*([-*+]|\d+\.) ", "", line))
+
+
+def paragraphs_of_python(text):
+    """Pairs of line and paragraph of the docstrings, the comments and the texts of four words and more."""
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and len(node.value.split()) > 3
+        ):
+            prose = re.sub(r"^\s*(>>>|\.\.\.) .*$", "", node.value, flags=re.MULTILINE)
+            for start, paragraph in paragraphs_of_markdown(prose):
+                yield node.lineno + start - 1, paragraph
+    comment, start, before = [], 0, 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if (
+            token.type == tokenize.COMMENT
+            and "noqa" not in token.string
+            and "type:" not in token.string
+        ):
+            if comment and token.start[0] != before + 1:
+                yield start, "\n".join(comment)
+                comment = []
+            if not comment:
+                start = token.start[0]
+            comment.append(token.string.lstrip("# "))
+            before = token.start[0]
+    if comment:
+        yield start, "\n".join(comment)
+
+
+def files(arguments):
+    """The Markdown and Python files that the arguments name, folders with all that they hold."""
+    for argument in map(pathlib.Path, arguments):
+        found = argument.rglob("*") if argument.is_dir() else [argument]
+        yield from sorted(
+            path for path in found if path.suffix in (".md", ".py") and "site" not in path.parts
+        )
+
+
+def check(arguments):
+    """Print every finding, and return how many there are."""
+    count = 0
+    for path in files(arguments):
+        read = paragraphs_of_markdown if path.suffix == ".md" else paragraphs_of_python
+        for line, paragraph in read(path.read_text()):
+            for words, instead in findings(paragraph):
+                print(f"{path}:{line}: {words!r}: {instead}")
+                count += 1
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(1 if check(sys.argv[1:]) else 0)
