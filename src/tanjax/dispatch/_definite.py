@@ -54,7 +54,7 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
         return a.replace(factors=tuple(map(assert_definite, a.factors)))
     if not is_hermitian(a):
         square("assert_definite", a)
-        raise not_hermitian("assert_definite", a, "only of a Hermitian matrix can it be said.")
+        raise not_hermitian("assert_definite", a, "only a Hermitian matrix can be definite.")
     if isinstance(a, Scaled):
         matrix = assert_definite(a.matrix)
         return a.replace(matrix=matrix, factor=_checked(a.factor, jnp.all(a.factor > 0), a))

@@ -78,7 +78,7 @@ def concatenate(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " 
     place = _axis("concatenate", axis, len(shapes[0]), shapes[0])
     rest = [(*s[:place], *s[place + 1 :]) if len(s) == len(shapes[0]) else None for s in shapes]
     if any(r != rest[0] for r in rest):
-        raise _unlike("concatenate", f"all shapes must agree but for axis {axis}", shapes)
+        raise _unlike("concatenate", f"shapes must agree except along axis {axis}", shapes)
     alike = _alike(found)
     if alike is None or place >= len(batch_of(alike[0])):
         return _dense("concatenate", found, axis)
