@@ -27,7 +27,7 @@ from tanjax.arrays import (
     densified,
     is_structured,
 )
-from tanjax.operations import BY_NAME, EighResult, SVDResult, transpose
+from tanjax.operations import BY_NAME, EighResult, SVDResult, refused, transpose
 
 _HINT = "use tanjax's operation, which keeps the order and the ranks of the structure"
 
@@ -77,6 +77,20 @@ def pinv(a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None) -> Natur
     return ops.pinv(a if has_one_rank(a) else _dense("pinv", a), rtol)
 
 
+def diagonal(a: Natural, offset: int = 0) -> Natural:
+    """The entries `a[..., i, i + offset]`."""
+    if offset == 0:
+        return ops.diagonal(a)
+    if is_structured(a) and a.ndim == 2:
+        return a.off_diagonal(offset)
+    return jnp.diagonal(_dense("diagonal", a), offset, -2, -1)
+
+
+def trace(a: Natural, offset: int = 0) -> Natural:
+    """The sum of `diagonal(a, offset)`."""
+    return ops.trace(a) if offset == 0 else jnp.sum(diagonal(a, offset), -1)
+
+
 def has_one_rank(a: Natural) -> bool:
     """Whether the operation, too, compares singular values with the largest of the whole matrix."""
     if isinstance(a, Scaled):
@@ -93,4 +107,5 @@ def _columns(x: DenseArray, order: DenseArray) -> DenseArray:
 
 
 # What NumPy and JAX call these.
-BY_NAME["linalg"] |= {"eigh": eigh, "svd": svd, "pinv": pinv}
+BY_NAME["linalg"] |= {"eigh": eigh, "svd": svd, "pinv": pinv, "diagonal": diagonal, "trace": trace}
+BY_NAME["numpy"] |= {"diagonal": refused("diagonal", diagonal), "trace": refused("trace", trace)}

@@ -322,8 +322,6 @@ BY_NAME: dict[str, dict[str, Function]] = {
         "matmul": matmul,
         "dot": batched.refused("dot", matmul),
         "kron": batched.refused("kron", kron),
-        "trace": batched.refused("trace", trace),
-        "diagonal": batched.refused("diagonal", diagonal),
         "sum": sum,
         "vdot": vdot,
         "transpose": batched.refused("transpose", transpose),
@@ -337,8 +335,6 @@ BY_NAME: dict[str, dict[str, Function]] = {
         "slogdet": slogdet,
         "cholesky": cholesky,
         "matmul": matmul,
-        "trace": trace,
-        "diagonal": diagonal,
         "matrix_transpose": transpose,
     },
 }

@@ -28,11 +28,13 @@ from tanjax.arrays import (
     AbstractArray,
     densified,
     is_hermitian,
+    is_real,
     is_structured,
 )
 
 from ._entrywise import HANDLERS as ENTRYWISE, Kept
 from ._functions import Results, as_traced, named
+from ._masks import made, selected, symbol
 from ._triangles import triangle
 
 
@@ -47,7 +49,7 @@ def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTr
     for eqn in jaxpr.eqns:
         operands = list(map(read, eqn.invars))
         known.update(zip(eqn.outvars, _results(eqn, operands), strict=True))
-    return list(map(read, jaxpr.outvars))
+    return [made(read(v)) for v in jaxpr.outvars]
 
 
 def _results(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
@@ -56,6 +58,10 @@ def _results(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
         if kept is not NotImplemented:
             return list(kept)
         operands = _all_dense(eqn, operands)
+    found = symbol(eqn, operands, lambda: _compat.bind(eqn, list(map(made, operands)))[0])
+    if found is not None:
+        return [found]
+    operands = list(map(made, operands))
     with _known(eqn, operands):
         return _compat.bind(eqn, operands)
 
@@ -71,13 +77,17 @@ def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[N
 def _kept(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     """The results of an equation with structured operands, or `NotImplemented`."""
     name = eqn.primitive.name
+    if name == "select_n" and len(operands) == 3:
+        kept = selected(*operands)
+        return NotImplemented if kept is None else [kept]
     if name in _NAMED:
-        found = named(eqn, operands)
+        found = named(eqn, list(map(made, operands)))
         if found is not NotImplemented:
             return found
     if name in _CALLS:
         closed: Any = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
         return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
+    operands = list(map(made, operands))
     if name in _CONTROL:
         return _CONTROL[name](eqn, operands)
     handler = _KEEPING.get(name)
@@ -210,7 +220,14 @@ def _dot_general(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
 
 
 def _transpose(eqn: JaxEquation, a: PyTree) -> PyTree:
-    return ops.transpose(a) if tuple(eqn.params["permutation"]) == (1, 0) else NotImplemented
+    if tuple(eqn.params["permutation"]) != (1, 0):
+        return NotImplemented
+    return a if is_hermitian(a) and is_real(a) else ops.transpose(a)
+
+
+def _add(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
+    """A sum; JAX adds a matrix and its transpose before `cholesky` and `eigh`."""
+    return ops.multiply(a, 2) if a is b else ops.add(a, b)
 
 
 def _triangular_solve(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
@@ -247,8 +264,8 @@ _KEEPING: dict[str, Function] = {
     "stop_gradient": lambda eqn, a: jax.tree.map(lax.stop_gradient, a),
     "conj": lambda eqn, a: a.conj() if isinstance(a, AbstractArray) else NotImplemented,
     "neg": lambda eqn, a: ops.negative(a),
-    "add": lambda eqn, a, b: ops.add(a, b),
-    "add_any": lambda eqn, a, b: ops.add(a, b),
+    "add": _add,
+    "add_any": _add,
     "sub": lambda eqn, a, b: ops.subtract(a, b),
     "mul": lambda eqn, a, b: ops.multiply(a, b),
     "div": lambda eqn, a, b: ops.divide(a, b) if not is_structured(b) else NotImplemented,
