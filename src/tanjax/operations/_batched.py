@@ -73,7 +73,7 @@ def dot(op: Operation, a: Natural, b: Natural) -> Scalar:
     return jnp.sum(over_batches(op.name, op, (a, b), tuple(own)))
 
 
-def refused(name: str, op: Operation) -> Function:
+def refused(name: str, op: Function) -> Function:
     """An operation under a name of NumPy, which for a batch means something else."""
 
     @functools.wraps(op)
@@ -85,8 +85,8 @@ def refused(name: str, op: Operation) -> Function:
                         f"{name}: of a batch, NumPy's function of this name is another one.",
                         f"got: {describe(a)}",
                         "why: it takes the first two axes, all axes, or pairs of all axes.",
-                        hint=f"`tj.{op.name}` and `tanjax.numpy.linalg` take each matrix; `.mT` "
-                        "transposes each.",
+                        hint=f"`tj.{getattr(op, '__name__', name)}` and `tanjax.numpy.linalg` take "
+                        "each matrix; `.mT` transposes each.",
                     )
                 )
         return op(*args, **kwargs)

@@ -83,18 +83,15 @@ def _eigh(eqn: JaxEquation, a: SquareMatrix, *rest: PyTree) -> PyTree:
     return as_numpy.eigh(a) if len(eqn.outvars) == 2 else ops.eigvalsh(a)
 
 
-def _reads_all(eqn: JaxEquation, a: Matrix) -> bool:
-    """Return whether a call is right for both triangles: not so of `hermitian=True`."""
-    runs = lambda e: (
-        e.primitive.name == "svd"
-        or any(runs(inner) for body in nested_jaxprs(e) for inner in body.eqns)
-    )
-    return is_hermitian(a) or runs(eqn)
+def _runs_svd(eqn: JaxEquation) -> bool:
+    """Return whether a call factorises the matrix as it is: `hermitian=True` reads a triangle."""
+    inner = [e for body in nested_jaxprs(eqn) for e in body.eqns]
+    return eqn.primitive.name == "svd" or any(map(_runs_svd, inner))
 
 
 def _svd(eqn: JaxEquation, a: Matrix) -> PyTree:
     """Descending singular values, and vectors in their order where the call has three results."""
-    if not _reads_all(eqn, a):
+    if not (is_hermitian(a) or _runs_svd(eqn)):
         return NotImplemented
     if len(eqn.outvars) == 1:
         return as_numpy.singular_values(a)
@@ -123,7 +120,7 @@ def _lu(eqn: JaxEquation, a: Matrix) -> PyTree:
 def _pinv(eqn: JaxEquation, a: Matrix, rtol: PyTree = None) -> PyTree:
     """By the largest singular value of all, not of each factor or block."""
     known = rtol is None or (jnp.ndim(rtol) == 0 and not isinstance(rtol, jax.core.Tracer))
-    if not (known and _reads_all(eqn, a) and as_numpy.has_one_rank(a)):
+    if not (known and (is_hermitian(a) or _runs_svd(eqn)) and as_numpy.has_one_rank(a)):
         return NotImplemented
     return ops.pinv(a, None if rtol is None else float(rtol))
 
