@@ -13,8 +13,8 @@ from scale_plans import CHAIN_HEADER, PLANNING_HEADER, Chain, Planning
 
 INTRODUCTION = """\
 This page is for readers who ask what exponents cost. It compares `tj.jit` with `jax.jit` of the
-same program on the same arrays of float32. The [ten rules](scale.md#ten-rules) explain its words:
-look, window, flag.
+same program on the same arrays of float32. The [ten rules](scale.md#ten-rules) explain its words.
+The cost of eager operations is among the [benchmarks of quantities](benchmarks_units.md).
 """
 
 METHOD = """\
@@ -37,12 +37,10 @@ in a longer run.
   0.5 µs for each of several, 0.3 ns for a number. Beyond 131,072 numbers in 16 arrays, or 262,144
   in fewer, one compiled program checks all of them, after the first 100 calls. Rows whose program
   takes less than {fresh:g} µs are not judged.
-* *jax.jit, waiting* is plain JAX that waits for its results: tanjax waits for arrays that are still
-  being computed, and plain JAX leaves them in its queue.
-* *jax.jit, reading* is plain JAX that reads every number of its arguments as fast as NumPy can,
-  while its program runs. A planned call [checks numbers](scale.md#what-it-costs) before it hands
-  over results, so one of these two columns is the least cost of this promise.
-* A row names the grade of its plan: a flagged plan may take longer.
+* *jax.jit, waiting* is plain JAX that waits for its results. *jax.jit, reading* is plain JAX that
+  reads its arguments as fast as NumPy can while its program runs. A planned call
+  [checks numbers](scale.md#what-it-costs) before it hands over results, so one of these two columns
+  is the least cost of this promise. A row names the grade of its plan.
 * **Loops** hand their state on (`p = f(p, batch)`), so JAX may still be computing their arguments.
 * **Sciences** are an MLP step, attention, a convolution and an N-body step. *Caches cold* means
   `jax.clear_caches()` before each first call.
@@ -56,20 +54,14 @@ in a longer run.
 * **Chains** are of quantities. Errors are the largest relative errors, against the same chain in
   64-bit significands, with the constants of float32. quantax was measured once, on another day and
   in its own process.
-
-[Benchmarks of quantities](benchmarks_units.md) has the cost of eager operations.
 """
 
 PUBLISHED = """\
-quantax plans eagerly, on every call. Planning takes 0.8 s for 1000 operations, 0.3 ms per
-operation. quantax does not use the range of numbers that it does not know: 3^100 on 10⁵ elements is
-inf. On the chain with the factor 0.01 it inserts one conversion per step, and the compiled program
-runs 2.5 - 2.9 times as long. Its later calls, relative to plain JAX:
-
-| operations | time of a later call |
-| --: | --: |
-| 10 | 6,000 × |
-| 300 | 52,000 × |
+quantax plans eagerly, on every call. A later call of a chain takes 6,000 times as long as in plain
+JAX for 10 operations, and 52,000 times for 300. Planning takes 0.8 s for 1000 operations, 0.3 ms
+per operation. quantax has no term for the range of unknown numbers: 3^100 on 10⁵ elements is inf.
+On the chain with the factor 0.01 it inserts one conversion per step. The compiled program then runs
+2.5 - 2.9 times as long.
 """
 
 
