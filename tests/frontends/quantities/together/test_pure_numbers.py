@@ -92,7 +92,7 @@ def test_numbers_of_python_are_looked_at_whatever_their_type(dtype):
                 np.testing.assert_array_equal(numbers(twice), 2 * np.asarray(numbers(q)))
 
 
-# Other functions do not look at plain numbers: `limitations.md`.
+# Other functions do not look at plain numbers: `scale.md`.
 LOOKED_AT = [
     *("n - q", "q + n", "q - n", "q * n", "n / q", "q % n", "q < n", "n >= q", "q == n", "maximum"),
     *("minimum", "fmax", "where", "hypot", "clip", "isclose", "stack", "append", "max", "sqrt"),
