@@ -50,7 +50,7 @@ DENIED = {
 DENIED = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in DENIED.items()}
 # A sentence that begins with a relative pronoun has no subject, unless it asks.
 HEADLESS = re.compile(r"(What|Whatever|Who|Whoever|Whether|Which|Whose)\b(?!.*\?$)", re.DOTALL)
-END = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+(?=[A-Z`*_\"'(\[$])")
+END = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+(?=[A-Z`*_\"'(\[$]|tanjax\b)")
 
 
 def sentences(text):

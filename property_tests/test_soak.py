@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 
 import tanjax as tj
+from soak import Band, Program, Reference, generate
+from soak.__main__ import main
+from soak._hunt import one, report
+from soak._programs import Argument, Call, Step
+from soak._run import _as_plain, expected, run
+from soak._shrink import shrink
 from tanjax import transforms
-from tanjax.testing.soak import Band, Program, Reference, generate
-from tanjax.testing.soak.__main__ import main
-from tanjax.testing.soak._hunt import one, report
-from tanjax.testing.soak._programs import Argument, Call, Step
-from tanjax.testing.soak._run import _as_plain, expected, run
-from tanjax.testing.soak._shrink import shrink
 
 PER_TEST = 10
 SEEDS = {

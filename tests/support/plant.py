@@ -45,7 +45,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("planted.toml")
 FOLDER = ROOT / ".planted"
-ROOTS = {"tanjax": "src", "tanjax_rules": "rules"}  # also the packages whose cases the kit runs
+ROOTS = {"tanjax": "src", "tanjax_rules": "rules", "soak": "property_tests"}
+CHECKED = ("tanjax", "tanjax_rules")  # the packages whose cases the kit runs
 # Tests of one process, which takes some 4 s to begin: the likeliest test alone, then so many that
 # this time hardly counts beside theirs, and the rest.
 BATCHES = (1, 40, 400, 10_000)
@@ -233,7 +234,7 @@ class Chosen:
 
 def environment(tree):
     """The variables for a tree other than the one that is installed."""
-    paths = [tree / "src", tree / "rules", tree / "tests" / "support"]
+    paths = [tree / "src", tree / "rules", tree / "tests" / "support", tree / "property_tests"]
     defaults = {
         "HYPOTHESIS_PROFILE": "ci",
         "JAX_COMPILATION_CACHE_DIR": str(FOLDER / "compiled"),
@@ -261,7 +262,7 @@ def run_pytest(tree, arguments, packages, variables, **how):
     return subprocess.run(command, cwd=tree, env=environment(tree) | variables, check=False, **how)
 
 
-def collected(tree, packages=tuple(ROOTS)):
+def collected(tree, packages=CHECKED):
     """The names of all tests of a tree and of the cases of packages."""
     with tempfile.TemporaryDirectory() as folder:
         names = Path(folder, "names")
@@ -307,7 +308,7 @@ def unsound(tree, tests):
 # ---------------------------------------------------------------------------------------- the map
 
 
-def make_map(workers, packages=tuple(ROOTS)):
+def make_map(workers, packages=CHECKED):
     """Run every test once under coverage.py; store the lines and the seconds of each."""
     import coverage
 
@@ -322,6 +323,7 @@ parallel = true
 data_file = {data}/coverage
 source = {ROOT}/src
     {ROOT}/rules
+    {ROOT}/property_tests/soak
 context = ${{PYTEST_CURRENT_TEST-}}
 disable_warnings = no-data-collected, module-not-measured
 """
@@ -355,6 +357,8 @@ disable_warnings = no-data-collected, module-not-measured
 
 def mirror(path):
     """The beginnings of names of tests that mirror a module, nearest first; of rules, the kit's."""
+    if path.parts[0] == "property_tests":
+        return ["property_tests/test_soak"]
     parts = [part.strip("_") for part in path.with_suffix("").parts[2:]]
     names = ["/".join(["tests", *parts[:-1], f"test_{parts[-1]}"])]
     names += ["/".join(["tests", *parts[:n], ""]) for n in range(len(parts) - 1, 0, -1)]

@@ -5,7 +5,7 @@ not matter, and that nothing is silently wrong. No list of examples holds all pr
 ones are made, called several times with changing numbers, and every entry of every result is
 compared with a run in a wide range. What is wrong is shrunk and printed as a script.
 
-    python -m tanjax.testing.soak --minutes 10 --dtype float16
+    python -m property_tests.soak --minutes 10 --dtype float16
 
 Sharp edges. A clean run says that nothing was found, not that there is nothing.
 """

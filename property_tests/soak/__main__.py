@@ -1,7 +1,7 @@
-"""`python -m tanjax.testing.soak`: hunt for wrong numbers of `tj.jit` for some minutes.
+"""`python -m property_tests.soak`: hunt for wrong numbers of `tj.jit` for some minutes.
 
-python -m tanjax.testing.soak --minutes 10
-python -m tanjax.testing.soak --seed 17 --programs 1 --dtype float16
+python -m property_tests.soak --minutes 10
+python -m property_tests.soak --seed 17 --programs 1 --dtype float16
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ._run import Tally
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m tanjax.testing.soak", description=__doc__.split("\n")[0]
+        prog="python -m property_tests.soak", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long; default 10")
     parser.add_argument("--programs", type=int, help="stop after so many seeds")

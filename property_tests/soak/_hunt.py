@@ -89,7 +89,7 @@ def report(failure: Failure) -> str:
     lines = [
         f"promise broken: {failure.promise} ({failure.looks}), {program.dtype}, call {failure.call}"
         f" of {len(program.calls)}, {'after a' if failure.warned else 'without'} ScaleWarning",
-        f"reproduce: python -m tanjax.testing.soak --seed {program.seed} "
+        f"reproduce: python -m property_tests.soak --seed {program.seed} "
         f"--programs 1 --dtype {program.dtype}{' --eager' if program.eager else ''}",
     ]
     if failure.message:
