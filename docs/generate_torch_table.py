@@ -24,10 +24,10 @@ WRONG = ("not raised", "wrong type", "wrong value", "wrong gradient", "cut gradi
 
 HEAD = """# Torch's operations, measured
 
-Look up here whether an operation of torch works on a `tjt.Tensor`. Torch tests itself with OpInfo, a
-database of operations and sample inputs. Here every operation runs twice, on plain torch tensors and
-on `tjt.Tensor`s of the same numbers. The run compares values, dtypes, sizes, and the gradients of a
-random cotangent.
+Look up here whether an operation of torch works on a `tjt.Tensor`. Torch tests itself with OpInfo,
+a database of operations and sample inputs. Here every operation runs twice, on plain torch tensors
+and on `tjt.Tensor`s of the same numbers. The run compares values, dtypes, sizes and the gradients
+of a random cotangent.
 
 | column | meaning |
 | --- | --- |
@@ -43,9 +43,9 @@ A case is one sample input in one dtype:
 - the in-place and the `out=` variant of the first sample;
 - each of the database's error inputs.
 
-Numbers may differ by 2e-5 in float32 and 1e-9 in float64 of the largest entry, or of 0.01. If float32
-differs by more, torch in float64 judges. For random and undefined results the run compares dtypes and
-sizes.
+Numbers may differ by 2e-5 in float32 and 1e-9 in float64 of the largest entry, or of 0.01. If
+float32 differs by more, torch in float64 judges. For random and undefined results the run compares
+dtypes and sizes.
 
 *Names of core ATen* have this tag in torch. *Functions that reach core ATen* have other names, and
 consist of core ATen and of operations that `torch.export` lowers to it. `--group more` measures the
