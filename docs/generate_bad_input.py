@@ -2,7 +2,7 @@
 
 Each cell comes from calls on a dense array, structured ones and a batch: an error of ours that
 begins with the name of the operation, or what the result is. Anything else fails. Calls are traced,
-not run, but for those whose answer depends on values (singular, indefinite, not converged).
+not run, except those whose answer depends on values (singular, indefinite, not converged).
 
     python docs/generate_bad_input.py           # write docs/pages/bad_input.md
     python docs/generate_bad_input.py --check   # fail if the page is not what would be written
@@ -77,14 +77,14 @@ STATIC = {
     "matrix_power": (-1,),
     **dict.fromkeys(("funm_hermitian", "funm_multiply"), (jnp.exp,)),
 }
-# What `tj.solve(solver=)` and `tj.logdet(estimator=)` call: their checks are those of the callers.
+# Called by `tj.solve(solver=)` and `tj.logdet(estimator=)`, which check the arguments.
 INNER = ("solve_by", "logdet_by")
-# Whose value a singular or indefinite matrix may spoil; the others take any matrix.
+# A singular or indefinite matrix may spoil their values; the others take any matrix.
 OF_VALUES = (
     "solve", "inv", "logdet", "slogdet", "det", "cholesky", "pinv", "lstsq", "solve_triangular",
     "condition_number", "factorize", "inv_quad_logdet", "sqrtm", "logm", "matrix_power",
 )  # fmt: skip
-# Whose derivative such a matrix may spoil, or one with equal eigenvalues.
+# Such a matrix, or one with equal eigenvalues, may spoil their derivatives.
 DIFFERENTIATED = (
     *OF_VALUES, "eigh", "eigvalsh", "svd", "qr", "lu", "norm", "expm", "fractional_matrix_power",
     "funm_hermitian", "funm_multiply", "solve_sylvester", "solve_lyapunov",
@@ -103,7 +103,7 @@ INDEFINITE = {
 }
 EQUAL = {name: TYPES[name](2 * np.eye(2, dtype=np.float32)) for name in SINGULAR}
 
-# What solvers and estimators are asked: three rows, and what is wrong with them.
+# Systems of solvers and estimators: three rows, by their fault.
 SYSTEMS = {
     "definite": np.diag([1, 2, 3]),
     "indefinite": np.array([[1, 2, 0], [2, 1, 0], [0, 0, 1]]),
@@ -126,7 +126,7 @@ SOLVERS = {
 
 
 def outcome(op, args):
-    """What a call does: an error of ours, or the dtypes of the result."""
+    """Our error of a call, or the dtypes of its result."""
     call = lambda *args: op(*args, *STATIC.get(op.name, ()))
     try:
         with tj.densify("allow"):
@@ -183,7 +183,7 @@ def mixed(op):
 
 
 def values(op, arrays):
-    """What the entries of a result are, for arrays by name of type."""
+    """The kind of the entries of a result, for arrays by name of type."""
     answers = {}
     for kind, a in arrays.items():
         if "Error" in outcome(op, (a, *rest_of(op, 2))):
@@ -203,7 +203,7 @@ def kind_of_numbers(leaves):
     numbers = np.concatenate([np.ravel(v) for v in leaves]).real
     found = {
         "nan": np.isnan(numbers),
-        "inf": numbers > LARGE,  # what rounding, of which processors differ, makes of it
+        "inf": numbers > LARGE,  # rounding differs between processors
         "-inf": numbers < -LARGE,
     }
     bad = [name for name, where in found.items() if where.any()]
@@ -221,14 +221,14 @@ def sum_of_sines(op, a):
 
 
 def gradients(op, arrays):
-    """What the entries of a gradient are; `tj.grad` must see the same."""
+    """The kind of the entries of a gradient; `tj.grad` must return the same."""
     answers, loss = {}, functools.partial(sum_of_sines, op)
     for kind, a in arrays.items():
         if "Error" in outcome(op, (a, *rest_of(op, 2))):
             continue
         with tj.densify("allow"):
             found = kind_of_numbers(jax.tree.leaves(jax.grad(loss)(a)))
-            # Whether nan or inf is what rounding makes of it.
+            # Rounding decides between nan and inf.
             answers[kind] = found if found == "finite" else "not finite"
             natural = tj.destructure(tj.grad(loss)(a))
         if (answers[kind] == "finite") != (kind_of_numbers([np.asarray(natural)]) == "finite"):
@@ -243,7 +243,7 @@ def system(name):
 
 
 def answer(call):
-    """The error of a call by the name of its operation, or of which kind its numbers are."""
+    """The error of a call by the name of its operation, or the kind of its numbers."""
     try:
         return kind_of_numbers(jax.tree.leaves(call()))
     except OURS as error:
@@ -255,7 +255,7 @@ def answer(call):
 
 
 def solved(solver, name):
-    """What a solver makes of a system, and that the gradient of the solution is no better."""
+    """The answer of a solver to a system; checks that the gradient is no better."""
     a, b = system(name)
     said = answer(lambda: tj.solve(a, b, solver=solver))
     if said == "finite":
@@ -271,7 +271,7 @@ def solved(solver, name):
 
 
 def estimated(name, change):
-    """What `logdet` by an estimator, or its gradient, is."""
+    """The kind of `logdet` by an estimator, or of its gradient."""
     estimator = tj.bridges.matfree.Lanczos(3, 4, jax.random.key(0))
     return answer(lambda: change(lambda a: tj.logdet(a, estimator=estimator))(system(name)[0]))
 

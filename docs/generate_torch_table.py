@@ -17,31 +17,39 @@ GROUPS = {
     "reach": "Functions that reach core ATen",
     "more": "Everything else",
 }
-# What was answered, from best to worst, after `right`.
+# Answers from best to worst, after `right`.
 REFUSED = ("refused", "raises", "too slow")
 WRONG = ("not raised", "wrong type", "wrong value", "wrong gradient", "cut gradient")
 
 
 HEAD = """# Torch's operations, measured
 
-Torch tests itself with a database of operations and sample inputs, OpInfo. Here every operation of
-it runs twice, on plain torch tensors and on `tjt.Tensor`s of the same numbers, and the results are
-compared: values, dtypes, sizes, and the gradients of a random cotangent.
+Look up here whether an operation of torch works on a `tjt.Tensor`. Torch tests itself with OpInfo,
+a database of operations and sample inputs. Here every operation runs twice, on plain torch tensors
+and on `tjt.Tensor`s of the same numbers. The run compares values, dtypes, sizes and the gradients
+of a random cotangent.
 
-- **right**: all are torch's. For an input that torch refuses: ours is refused too.
-- **refused**: an error of tanjax says by name what is not there; **raises**: another error.
-- **wrong**: a value, dtype, size or gradient differs, or an input is not refused; **cut**: a
-  gradient that torch has is missing.
+| column | meaning |
+| --- | --- |
+| right | everything equals torch's result; if torch raises, so do we |
+| refused | tanjax raises and names the missing feature |
+| raises | another error |
+| wrong | a value, dtype, size or gradient differs, or wrong input does not raise |
+| cut | torch has a gradient and tanjax has none |
 
-A case is one sample input in one dtype: float32 and float64 forward and backward, int64, bool and
-complex64 forward, the in-place and the `out=` variant of the first sample, and each of the
-database's error inputs. The numbers may differ by 2e-5 in float32 and 1e-9 in float64 of the
-largest entry, or of 0.01; where float32 differs by more, torch in float64 judges. Of random and
-undefined results, dtypes and sizes are compared.
+A case is one sample input in one dtype:
 
-*Names of core ATen* are the operations that torch tags so. *Functions that reach core ATen* have
-other names, and are made of core ATen and of what `torch.export` lowers to it. `--group more`
-measures the rest of the database: special functions, factorizations, random numbers.
+- float32 and float64 forward and backward, int64, bool and complex64 forward;
+- the in-place and the `out=` variant of the first sample;
+- each of the database's error inputs.
+
+Numbers may differ by 2e-5 in float32 and 1e-9 in float64 of the largest entry, or of 0.01. If
+float32 differs by more, torch in float64 judges. For random and undefined results the run compares
+dtypes and sizes.
+
+*Names of core ATen* have this tag in torch. *Functions that reach core ATen* have other names, and
+consist of core ATen and of operations that `torch.export` lowers to it. `--group more` measures the
+rest of the database: special functions, factorizations, random numbers.
 
 torch {torch}, JAX {jax}, Python {python}, on a CPU:
 
@@ -86,7 +94,7 @@ def cells(sums):
 
 
 def remark(op):
-    """What is not right, in the words of the worst case."""
+    """The worst case of an operation, in words."""
     order = (*REFUSED, *WRONG)
     found = sorted(op["wrong"], key=lambda w: order.index(w[2]))
     if not found:
@@ -121,7 +129,7 @@ def page(data):
             "",
             f"## {words}",
             "",
-            row(["operation", "cases", "right", "refused", "raises", "wrong", "cut", "what"]),
+            row(["operation", "cases", "right", "refused", "raises", "wrong", "cut", "worst case"]),
         ]
         lines.append(row(["---"] + ["---:"] * 6 + ["---"]))
         for op in _in(ops, group):

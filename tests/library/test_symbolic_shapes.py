@@ -65,7 +65,7 @@ SIZED = {  # types whose size is static are made of it inside of the program
     "Fill": lambda a, n: tj.Fill(a.value, (n, n)),
     "Zero": lambda a, n: tj.Zero((n, n)),
 }
-# What JAX cannot export, as the limitations page says: transforms of unknown length, and the
+# What JAX cannot export, as `ecosystem.md` says: transforms of unknown length, and the
 # derivative of a product of numbers, also along a symbolic batch.
 FOURIER = {
     *("A @ dense", "dense @ A", "solve(A, dense)", "logdet(A)", "slogdet(A)", "det(A)"),
