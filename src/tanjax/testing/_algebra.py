@@ -132,25 +132,23 @@ This page shows the type of the result of an operation on two array types.
 `python -m tanjax rules --algebra --markdown` generates it: it traces every call on a 4 × 4 sample
 of each type. A test compares the results with dense ones.
 
-- A name: the result has this type, and no dense array is formed. `Sum` is lazy: it multiplies,
-  transposes and is differentiated term by term. A system with a `Sum` densifies, except
+- A name: the result has this type, without a dense array. `Sum` is lazy: it multiplies, transposes
+  and is differentiated term by term. A system with a `Sum` densifies, except
   [by factors](large.md#kronecker-products-and-sums-by-their-factors) or with `solver=`.
 - dense: a dense array; one argument already stores as many numbers.
 - **densifies**: an argument loses its structure, under the policy of `tj.densify`.
 
 `c·Identity` is `c * tj.Identity(n)`. `Scaled` holds a dense matrix here; with a structured one the
-number moves to the outside of a product. Blocks and factors whose shapes differ from those of the
-other operand densify one side.
+number moves to the outside of a product. Blocks and factors of differing shapes densify one side.
 
 Some cells keep less than they could, on purpose:
 
 - A sum with a `LowRank` is a `LowRankUpdate` only beside a `Diagonal` or the identity: Woodbury
   divides by the base, which may be singular where the sum is not. If your base is regular, write
   `tj.LowRankUpdate(base, u, None, v)`.
-- The element-wise product of two `LowRank`s has low rank, but the product of their ranks.
-- A system with the zero matrix on the right gives the zero matrix, also for a singular matrix.
-- A `Permutation` times a banded or sparse type is dense. The result cannot be a
-  `Sparse`: its places would be known only at run time, but those of a `Sparse` are in its type.
+- The element-wise product of two `LowRank`s densifies: its rank is the product of their ranks.
+- A `Permutation` times a banded or sparse type is dense. The result cannot be a `Sparse`: its
+  places would be known only at run time, but those of a `Sparse` are in its type.
 
 Where a system **densifies**, its solution is full and the right-hand side densifies. The matrix
 itself keeps its structure: a band is solved in its band, a `Kronecker` by factors. Only `Sparse`,

@@ -82,7 +82,8 @@ INTRODUCTION = """\
 
 This page shows for each operation and type whether the structure is kept, and how the call is
 differentiated. `python -m tanjax rules --markdown` generates it for real square matrices
-(`Hermitian`: complex). The [closed algebra](algebra.md) covers two structured arguments.
+(`Hermitian`: complex); without `--markdown` it lists every registration, those of your packs too.
+The [closed algebra](algebra.md) covers two structured arguments.
 
 The first line of a cell says how tanjax computes the value:
 
@@ -95,8 +96,6 @@ The second line says how the call is differentiated by `A`:
 - rule: by a natural rule; AD: by AD of the implementation;
 - none: nothing to differentiate (no fields, only indices, or a count as result);
 - **densifies**: the value keeps the structure, its derivative does not.
-
-`python -m tanjax rules` lists every registration, including those of your own packs.
 """
 
 
