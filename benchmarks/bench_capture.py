@@ -243,16 +243,21 @@ def page(rows: list[Row], higher: list[Higher], gates: list[Any]) -> str:
     lines = [
         "# Benchmarks of captured programs",
         "",
+        "This page is for readers who capture, replay or rewrite programs. It compares captured "
+        "programs with plain JAX.",
+        "",
         "Written by `python benchmarks/bench_capture.py --write docs/pages/benchmarks_capture.md`.",
         f"tanjax {tj.__version__}, JAX {jax.__version__}, Python {platform.python_version()}, one "
         "thread of a CPU.",
         "",
-        "Times are processor time, the best of some calls in turn; ratios are medians of ratios "
-        "within a round (of higher-order equations and calls the second time is such a ratio "
-        "times the first), and move by a tenth from run to run. Every trace is of a new function, "
-        "with the operations called before. The gradient of a replay is warm: JAX keeps what it "
-        "derived of the program. What calls pay when nothing is captured is measured against the "
-        "same functions with the test cut out, on a call whose work is done in no time.",
+        "Times are processor time, the best of some calls in turn. A ratio is the median of the "
+        "ratios within a round, and moves by a tenth from run to run. For higher-order equations "
+        "and calls, the second time is this ratio times the first.",
+        "",
+        "Each trace is of a new function, whose operations have been called before. The gradient "
+        "of a replay is warm: JAX caches the derivative of the program. The last table times a "
+        "call whose work takes no time, without a capture. It compares the call with the same "
+        "function without the test for a capture.",
         "",
     ]
     for title, header, values in tables(rows, higher, gates):

@@ -135,15 +135,17 @@ def page(rows: list[Row]) -> str:
     lines = [
         "# Benchmarks of mutation",
         "",
+        "This page is for readers who write to memory. It compares Refs with plain functional JAX.",
+        "",
         "Written by `python benchmarks/bench_mutation.py --write "
         "docs/pages/benchmarks_mutation.md`.",
         f"tanjax {tj.__version__}, JAX {jax.__version__}, Python {platform.python_version()}, one "
         "thread of a CPU.",
         "",
-        "Memory and copies are those of the compiled program, in sizes of the parameters (of the "
-        "array); copies also count single numbers. Times are the best of some calls in turn, "
-        "with allocating what a call is given where it is donated. Other work on the machine moves "
-        "them: trust ratios of two or more.",
+        "Memory and copies are those of the compiled program. Memory is in sizes of the "
+        "parameters, or of the array. Copies of single numbers count, too. Times are the best of "
+        "some calls in turn, and include the allocation of donated arguments. Other work on the "
+        "machine moves them: trust ratios of two or more.",
         "",
     ]
     for group in dict.fromkeys(row.group for row in rows):

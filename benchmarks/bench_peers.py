@@ -189,20 +189,24 @@ def _seconds(function: Callable[[], Any]) -> float:
 
 # -- telling ---------------------------------------------------------------------------------------
 
-METHOD = """\
-The cells of the [benchmarks](benchmarks.md) in the libraries that have them: value and gradient
-with respect to the structure's own parameters, under `jit`, float32, 64 columns. Every contender
-makes its operator of the same arrays within the compiled program. All run in turn in one process
-with one thread, and gradients are compared with hand-written JAX first. Time is processor time, so
-that other jobs on the machine hardly count. A number is the time of the library divided by that of
-tanjax, the median of the ratios within rounds: above 1, tanjax is faster. `tanjax / best` is the
-other way around, for the fastest of them.
+INTRODUCTION = """\
+This page is for readers who choose between tanjax, lineax, CoLA and TensorFlow Probability. It
+compares the times of gradients of structured operations.
+"""
 
-* **–**: the library has no such operator or operation (none of them has `Dense svd`).
-* **†**: its own gradient leaves the structure: it is not symmetric, or not triangular. What is
-  timed projects the parameters first, as one has to for an optimiser to stay inside.
-* CoLA chooses iterative methods from a million entries on; here the direct ones are asked for.
-  lineax solves for vectors: its cells are `jax.vmap` over the columns, with one factorisation.
+METHOD = """\
+The cells are those of the [benchmarks](benchmarks.md), in the libraries that have them. Each
+contender makes its operator of the same arrays within the compiled program. All run in turn in one
+process with one thread, in processor time. The benchmark first compares their gradients with
+hand-written JAX. A number is the time of the library divided by that of tanjax, the median of the
+ratios within rounds: above 1, tanjax is faster. `tanjax / best` is the time of tanjax divided by
+that of the fastest library.
+
+* **–**: the library lacks the operator or the operation. No library has `Dense svd`.
+* **†**: the library's gradient leaves the structure: it is not symmetric, or not triangular. The
+  timed program projects the parameters first, so that an optimiser stays inside.
+* CoLA chooses iterative methods from a million entries on. The benchmark asks for the direct ones.
+* lineax solves for vectors. Its cells are `jax.vmap` over the columns, with one factorisation.
 """
 
 
@@ -241,6 +245,7 @@ def page(
     versions = ", ".join(p.version for p in libraries if p.cells) or "none"
     text = [
         "# Benchmarks beside other libraries\n",
+        INTRODUCTION,
         "<!-- written by benchmarks/bench_peers.py -->\n",
         f"`{command}` on {datetime.date.today().isoformat()}.\n",
         f"{report.machine()} Peers: {versions}.\n",
@@ -251,7 +256,7 @@ def page(
         "## What did not run\n",
         "\n".join(not_run(libraries, notes)) + "\n",
         "## Where a peer is faster\n",
-        f"Faster counts from a ratio of {limit} on, of medians and of minima.\n",
+        f"A peer is faster if both ratios, of medians and of minima, are above {limit}.\n",
         "\n".join(f"* {line}" for line in lines) + "\n" if lines else "Nowhere.\n",
         "## How to run it\n",
         HOW,
@@ -270,10 +275,10 @@ HOW = """\
     pip install -e '.[bench-peers]'
     python benchmarks/bench_peers.py
 
-`make bench` runs it where a peer is installed, and says so where none is. Of TensorFlow Probability
-it takes a nightly build: release 0.25 does not import beside JAX 0.12
-(`jax.interpreters.xla.pytype_aval_mappings`). CoLA 0.0.7 brings a package that shadows another of
-the same name (`plum`), so an environment of its own is the safe place.
+`make bench` runs the comparison if a peer is installed, and prints a line if not. It needs a
+nightly build of TensorFlow Probability: release 0.25 does not import beside JAX 0.12
+(`jax.interpreters.xla.pytype_aval_mappings`). CoLA 0.0.7 installs a package that shadows another of
+the same name (`plum`), so use a separate environment.
 """
 
 

@@ -49,19 +49,21 @@ HERE = pathlib.Path(__file__).parent
 OURS, PLAIN, FORWARD = "tanjax", "torch", "forward"
 JIT, EXPORTED, COMPILED = "jax.jit", "as_jax, jax.jit", "torch.compile, tjt.backend"
 METHOD = """\
-Times are the best of calls in turn in one process; ratios are medians of ratios within a round. A
-step is a loss and the gradients of all parameters, none kept from the step before; it ends when
-they are computed. Eager operations of JAX, and so ours, end before that. `as_jax,
-jax.jit` is the function that `tjt.as_jax` makes of the module, under `jax.jit`. `torch.compile,
-tjt.backend` is called on plain torch tensors and fills their `.grad`: it carries torch's own cost
-of guards and autograd, which the small model shows and the large one hides, so budgets are judged
-on the large one. With more threads (`NPROC=2`) arithmetic takes less time and torch's part as long
-as before: of two threads, a step of the large model took 1.0 to 1.3 times `jax.jit`.
+Times are the best of calls in turn in one process. Ratios are medians of ratios within a round.
+
+* A step is a loss and the gradients of all parameters, and keeps none from the step before. It ends
+  when they are computed. Eager operations of JAX, and ours, return earlier.
+* `as_jax, jax.jit` is the function that `tjt.as_jax` makes of the module, under `jax.jit`.
+* `torch.compile, tjt.backend` runs on plain torch tensors and fills their `.grad`. It pays torch's
+  own guards and autograd. The small model shows this cost and the large one hides it, so only the
+  large one has a budget.
+* With two threads (`NPROC=2`), arithmetic takes less time, and torch's part as long as before. A
+  step of the large model then took 1.0 to 1.3 times `jax.jit`.
 """
 OVER = """\
 `torch.compile` runs a step as two programs, forward and backward, which torch's autograd joins. The
-two together compute for as long as the one of `jax.jit`; what is more is spent around them, by
-dynamo, autograd and the handing over of tensors.
+two together compute for as long as the one of `jax.jit`. Dynamo, autograd and the handing over of
+tensors take the rest.
 """
 Calls = dict[str, Callable[[], Any]]
 
@@ -317,10 +319,13 @@ def page(groups: dict[str, list[Row]], said: str, kept: int, over: list[str]) ->
     lines = [
         "# Benchmarks of PyTorch",
         "",
+        "This page is for readers who run PyTorch on tanjax. It compares operations, models and "
+        "compiled steps with torch, JAX and torchax.",
+        "",
         "Written by `python benchmarks/bench_torch.py --write docs/pages/benchmarks_torch.md`.",
         f"tanjax {tj.__version__}, JAX {jax.__version__}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}; "
-        f"steps with {os.environ['STEP_THREADS']} thread of a CPU. {said}",
+        f"{platform.python_version()}. "
+        f"Steps run on {os.environ['STEP_THREADS']} thread of a CPU. {said}",
         "",
         METHOD,
         "",
@@ -333,8 +338,7 @@ def page(groups: dict[str, list[Row]], said: str, kept: int, over: list[str]) ->
     lines += [
         "## What is kept",
         "",
-        f"After 1,000 conversions each way whose results are dropped, "
-        f"{kept} objects more are alive than before.",
+        f"1,000 conversions each way, with dropped results, leave {kept} more objects alive.",
         "",
     ]
     lines += ["## Over budget", "", *([f"* {line}" for line in over] or ["Nothing."]), ""]

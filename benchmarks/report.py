@@ -155,37 +155,47 @@ def micro_rows(small: Micro, budget: dict[str, Any]) -> list[tuple[str, str, str
 
 # -- the page ------------
 
+INTRODUCTION = """\
+This page is for readers who ask what the generality of structured arrays costs. It compares
+operations on array types with JAX that is written by hand for the structure, and with dense JAX.
+Other pages measure [other libraries](benchmarks_peers.md), [quantities](benchmarks_units.md), the
+[scale graph](benchmarks_scale.md), [mutation](benchmarks_mutation.md),
+[captured programs](benchmarks_capture.md) and [PyTorch](benchmarks_torch.md).
+"""
+
 METHOD = """\
-Value and gradient with respect to the structure's own parameters, under `jit`, float32, a
-right-hand side of 64 columns, rank 8 for the low-rank update, two balanced Kronecker factors,
-blocks of 64 rows, eight places a row for `Sparse`; a `Batch` is `n / 16` definite matrices of 16
-rows. The loss is a fixed inner product with the result, of `sin_matmul` with its sines (for
-`logdet` the result itself; of the spectral cells $f(A) b$ by eigenvectors or singular vectors, with
-$f$ an exponential or a logarithm, or $A^{1/2} b$).
+A cell is the value and gradient by the structure's own parameters, under `jit`, in float32. The
+loss is a fixed inner product with the result, for
+`sin_matmul` with its sines.
 
-* **hand**: what one writes in plain JAX who knows the structure (`benchmarks/hand.py`), with a
-  `jax.custom_vjp` where that beats `jax.grad`: Cholesky factored once and thin factors symmetrised
-  before they are multiplied for `Symmetric` (positive definite here), one mask for `Triangular`.
+* The right-hand side has 64 columns, the low-rank update rank 8, and `Kronecker` two balanced
+  factors. Blocks have 64 rows, and `Sparse` has eight places a row. A `Batch` is `n / 16` definite
+  matrices of 16 rows.
+* The loss of `logdet` is the result itself. Spectral cells compute $f(A) b$ by eigenvectors or
+  singular vectors, or $A^{1/2} b$. The function $f$ is an exponential or a logarithm.
+* **hand**: plain JAX, written for the structure (`benchmarks/hand.py`), with a `jax.custom_vjp` if
+  that is faster than `jax.grad`. For `Symmetric` (positive definite here) it factors by Cholesky
+  once, and symmetrises thin factors before it multiplies them. For `Triangular` it uses one mask.
   Its gradient is symmetric for `Symmetric` and masked for `Triangular`, as ours is.
-* **dense**: the matrix is formed from the parameters, then `jnp`. Three rounds only.
-* **tanjax**: the operation on the array type, `jax.value_and_grad` of it.
+* **dense**: the program forms the matrix from the parameters and calls `jnp`. Three rounds only.
+* **tanjax**: `jax.value_and_grad` of the operation on the array type.
 
-All contenders run in turn in one process with one thread; gradients are compared first. Time is
-processor time, which stands still while other jobs have the core. The ratio is the median of the
-ratios within rounds; the ratio of the best times stands beside it. Scratch is `temp_size_in_bytes`
-of the compiled program. A cell is over budget if both ratios are; cells below n = 512 are reported,
-not judged, because there the call itself costs as much as the arithmetic.
+All contenders run in turn in one process with one thread. The benchmark compares their gradients
+first. Times are processor time, which stands still while other jobs have the core. The ratio is
+the median of the ratios within rounds. The ratio of the best times stands beside it. Scratch is
+`temp_size_in_bytes` of the compiled program. A cell is over budget if both ratios are. Cells below
+n = 512 are not judged: there the call costs as much as the arithmetic.
 
-`Symmetric` is made with `definite=True` here, as its owner would who knows; without that promise
-`solve` and `logdet` use LU, with twice the arithmetic.
+`Symmetric` has the promise `definite=True` here. Without it, `solve` and `logdet` use LU, with
+twice the arithmetic.
 """
 
 
 OVERHEADS = """\
-Known causes. A compiled call takes an instance apart and puts the gradient together in Python,
-which costs up to 1 µs more than for a tuple: visible in `Diagonal logdet`, whose program, the same
-as by hand, takes 8 µs. A constructor asks every field for its axes: `LowRankUpdate` has four.
-Small excesses are the noise of a busy machine: run it again.
+Three causes are known. Python takes the instance of a compiled call apart and builds the gradient,
+which costs up to 1 µs more than for a tuple. `Diagonal logdet` shows this: its program is that of
+the hand-written code, and takes 8 µs. A constructor checks the axes of each field, and
+`LowRankUpdate` has four. Small excesses are the noise of a busy machine: run it again.
 """
 
 
@@ -196,6 +206,7 @@ def page(
     cells, limits = budgets["cells"], budgets["micro"]
     text = [
         "# Benchmarks\n",
+        INTRODUCTION,
         "<!-- written by benchmarks/bench_structured.py -->\n",
         f"`{command}` on {datetime.date.today().isoformat()}.\n",
         machine() + "\n",
@@ -206,8 +217,9 @@ def page(
         f"{cells['time_ratio']} × hand, scratch at most {cells['scratch_ratio']} × hand.\n",
         markdown([*CELL_HEADER, *SCRATCH_HEADER], [row.values() for row in rows]),
         "## Before any arithmetic\n",
-        "Four entries; best of 25. `trace` is `jax.jit(jax.value_and_grad(f)).trace` of a fresh "
-        "function: warm, with the operations used before; cold, with every cache cleared.\n",
+        "Arrays have four entries. Times are the best of 25. `trace` is "
+        "`jax.jit(jax.value_and_grad(f)).trace` of a fresh function. A warm trace has used the "
+        "operations before, a cold one begins with empty caches.\n",
         markdown(["what", "measured", "budget"], [list(r) for r in micro_rows(small, limits)]),
         "## Over budget\n",
         OVERHEADS,

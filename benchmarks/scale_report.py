@@ -11,60 +11,57 @@ from rich.table import Table
 from scale_calls import READING, WAITING
 from scale_plans import CHAIN_HEADER, PLANNING_HEADER, Chain, Planning
 
+INTRODUCTION = """\
+This page is for readers who ask what exponents cost. It compares `tj.jit` with `jax.jit` of the
+same program on the same arrays of float32. The [ten rules](scale.md#ten-rules) explain its words.
+The cost of eager operations is among the [benchmarks of quantities](benchmarks_units.md).
+"""
+
 METHOD = """\
-`tj.jit` against `jax.jit` of the same program on the same arrays of float32, in turn in one
-process with one thread; the ratio is taken within a round, and the median over rounds stands in
-the table. A row is over budget if the ratio of the best times is, too, and if both are again in a
-longer run.
+Both run in turn in one process with one thread. The table shows the median over rounds of the ratio
+within a round. A row is over budget if the ratio of the best times is, too, and if both are again
+in a longer run.
 
-* **in range**: products and sums that stay near 1. The plan is the identity, the program that
-  runs is JAX's own.
-* **out of range**: every fourth equation leaves float32, so exponents are assigned. Plain JAX
-  gives inf; its time is that of the program we compare with, not of one that is right.
-* **First calls** are of fresh functions, with JAX's caches of operations warm: trace, plan,
-  compile, run. Where *a zero is written*, as in `jnp.maximum(x, 0.0)`, the trace is watched for
-  numbers that are rounded to zero, and takes 1.6 times as long, before Python 3.12 four times;
-  others are traced at the speed of `jax.jit`. Of the rest, XLA takes most: constants that are
-  hidden from it become arguments of its loops, and conversions loops of their own. Where SciPy's
-  integer program is needed for the first time in a process, its import comes on top (below).
-* **Later calls** with the same array compare the argument with that of the last call. With a new
-  one (`x = f(x)`), its numbers are looked at on the host to see whether the plan is right for
-  them: about 3 µs for an array of up to 1000 numbers, 0.5 µs for each of several, 0.3 ns for a
-  number, and a wait for those that are still being computed, which JAX alone leaves in its queue;
-  *jax.jit, waiting* is plain JAX that waits, too, for its results. That is judged where the program
-  itself takes {fresh:g} µs or more. Beyond
-  131,072 numbers in 16 arrays, or 262,144 in fewer, one compiled program looks at all of them,
-  after the first 100 calls.
-* *jax.jit, reading* is plain JAX that starts its program and, while that runs, reads every number
-  of its arguments as fast as NumPy can. No result is handed over before the numbers behind it were
-  looked at, but for those that a loop hands back, so that one of these two columns is the least
-  that this promise costs. The grade of the plan stands beside the name of a row: a flagged plan
-  may take longer.
-* **Loops** hand their state on (`p = f(p, batch)`), so that each call has arrays that may still
-  be computed. **Sciences** are an MLP step, attention, a convolution and an N-body step; *caches
-  cold* means `jax.clear_caches()` before each first call.
-* **Training** runs 1,000 steps in blocks of 70, by turns with plain JAX; the ratio is the median
-  over blocks, the second one that of the whole times, with compilation and planning, which has the
-  budget.
-* **Planning**: processor seconds, of graphs of traced programs with numbers out of range every
-  few equations. *graph*, *magnitudes* and *assignment* are parts of *plan*; the rest is the
-  comparison of what plain floating point would lose with what the plan does. The *gap* is proven:
-  how far the cost of the conversions may be above the least possible. The import of SciPy is not
-  in it.
-* **Chains**: of quantities. Errors are the largest relative ones, against the same chain in
-  64-bit significands, with the constants as float32 has them. quantax was measured once, on
-  another day and in its own process; its numbers are quoted, not repeated.
-
-Eager operations on quantities keep themselves in range, too; what they cost stands under
-[benchmarks of quantities](benchmarks_units.md).
+* **In range**: products and sums that stay near 1. The plan is the identity, so JAX's own program
+  runs.
+* **Out of range**: every fourth equation leaves float32, so the planner assigns exponents. Plain
+  JAX returns inf here; only its time is compared.
+* **First calls** trace, plan, compile and run fresh functions, with JAX's caches of operations
+  warm. If the program writes a zero, as `jnp.maximum(x, 0.0)`, tanjax watches its trace for numbers
+  that JAX rounds to zero. The trace then takes 1.6 times as long, before Python 3.12 four times.
+  Other traces take as long as with `jax.jit`. XLA takes most of the rest: constants that are hidden
+  from it become arguments of its loops, and conversions become loops. The first integer program of
+  a process also imports SciPy (below).
+* **Later calls** with the same array only compare it with that of the last call. With a new array
+  (`x = f(x)`), tanjax checks its numbers on the host: 3 µs for an array of up to 1000 numbers,
+  0.5 µs for each of several, 0.3 ns for a number. Beyond 131,072 numbers in 16 arrays, or 262,144
+  in fewer, one compiled program checks all of them, after the first 100 calls. Rows whose program
+  takes less than {fresh:g} µs are not judged.
+* *jax.jit, waiting* is plain JAX that waits for its results. *jax.jit, reading* is plain JAX that
+  reads its arguments as fast as NumPy can while its program runs. A planned call
+  [checks numbers](scale.md#what-it-costs) before it hands over results, so one of these two columns
+  is the least cost of this promise. A row names the grade of its plan.
+* **Loops** hand their state on (`p = f(p, batch)`), so JAX may still be computing their arguments.
+* **Sciences** are an MLP step, attention, a convolution and an N-body step. *Caches cold* means
+  `jax.clear_caches()` before each first call.
+* **Training** runs 1,000 steps in blocks of 70, by turns with plain JAX. The first ratio is the
+  median over blocks. The second is that of the whole times, with planning and compilation, and has
+  the budget.
+* **Planning** is in processor seconds, of graphs of traced programs whose numbers leave the range
+  every few equations. *graph*, *magnitudes* and *assignment* are parts of *plan*. The rest compares
+  the losses of plain floating point with those of the plan. The *gap* is proven: it bounds the
+  excess of the cost of conversions over the least cost. The import of SciPy is excluded.
+* **Chains** are of quantities. Errors are the largest relative errors, against the same chain in
+  64-bit significands, with the constants of float32. quantax was measured once, on another day and
+  in its own process.
 """
 
 PUBLISHED = """\
-quantax plans eagerly, on every call, so that a later call of a chain takes 6,000 times as long as
-in plain JAX for 10 operations and 52,000 times for 300. For 1000 operations it takes 0.8 s to
-plan, 0.3 ms per operation. It has no term for the range of numbers it does not know: 3^100 on 10⁵
-elements is inf. On the chain with the factor 0.01 it inserts one conversion per step, and the
-compiled program runs 2.5 - 2.9 times as long.
+quantax plans eagerly, on every call. A later call of a chain takes 6,000 times as long as in plain
+JAX for 10 operations, and 52,000 times for 300. Planning takes 0.8 s for 1000 operations, 0.3 ms
+per operation. quantax has no term for the range of unknown numbers: 3^100 on 10⁵ elements is inf.
+On the chain with the factor 0.01 it inserts one conversion per step. The compiled program then runs
+2.5 - 2.9 times as long.
 """
 
 
@@ -100,6 +97,7 @@ def page(
     found = violations(groups, facts, chains)
     text = [
         "# Benchmarks of the scale graph\n",
+        INTRODUCTION,
         "<!-- written by benchmarks/bench_scale.py -->\n",
         f"`{command}` on {datetime.date.today().isoformat()}. `make bench` runs it, too.\n",
         machine() + "\n",

@@ -74,7 +74,8 @@ def torchax() -> tuple[Any, str]:
         torchax.default_env()
     except Exception as error:
         return None, f"torchax {version} does not import: {error!r}."
-    return torchax, f"torchax {version}, {lacking} names that torch lacks filled in"
+    added = f"{lacking} names that torch lacks; the benchmark adds them."
+    return torchax, f"Torchax {version} needs {added}"
 
 
 def backward(

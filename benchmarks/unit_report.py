@@ -94,21 +94,27 @@ def fact_table(facts: list[Fact]) -> Table:
     return made
 
 
+INTRODUCTION = """\
+This page is for readers who ask what units cost. It compares quantities with plain JAX and with
+other unit libraries: eager calls, compiled calls, and traces.
+"""
+
 METHOD = """\
-All contenders run in turn in one process with one thread, three numbers per array in float32; the
-ratio to plain JAX is taken within a round, and the median over rounds stands in the table. A row is
-over budget if the ratio of the best times is, too, and if both are again in a longer run; rows
-whose median and best times disagree are measured again as well.
+All contenders run in turn in one process with one thread, with three numbers per array in float32.
+The table shows the median over rounds of the ratio to plain JAX within a round. A row is over
+budget if the ratio of the best times is, too, and if both are again in a longer run. The benchmark
+repeats rows whose median and best times disagree.
 
-Plain JAX computes with bare numbers: where we convert kilometres to metres it converts nothing, so
-those rows hold the price of the conversion as well. `-` means that the library has no such
-function or refuses the call. **tanjax** uses `tanjax.numpy`, `tj.jit` and `tj.grad`; the column
-*jax.jit* is plain `jax.jit` on our quantities. **unxt** is called through `quaxed`, **saiunit**
-through its own `math`, `linalg`, `fft` and `autograd`; both are compiled by `jax.jit`.
-
-`1 argument` to `100 arguments, 100 results` are calls of functions compiled before. Traces are of
-fresh functions, with JAX's caches of operations warm. A trace is mostly JAX's own work, so that a
-ratio near 1 says that quantities add nothing that can be seen.
+* Plain JAX computes with bare numbers and converts nothing. So rows that convert kilometres to
+  metres include the price of the conversion.
+* `-`: the library lacks the function or refuses the call.
+* **tanjax** uses `tanjax.numpy`, `tj.jit` and `tj.grad`. The column *jax.jit* is plain `jax.jit` on
+  our quantities.
+* **unxt** runs through `quaxed`, and **saiunit** through its own `math`, `linalg`, `fft` and
+  `autograd`. `jax.jit` compiles both.
+* `1 argument` to `100 arguments, 100 results` call functions that were compiled before. Traces are
+  of fresh functions, with JAX's caches of operations warm. A trace is mostly JAX's own work, so a
+  ratio near 1 means that quantities add no visible time.
 """
 
 
@@ -125,6 +131,7 @@ def page(
     found = violations(rows, facts)
     text = [
         "# Benchmarks of quantities\n",
+        INTRODUCTION,
         "<!-- written by benchmarks/bench_units.py -->\n",
         f"`{command}` on {datetime.date.today().isoformat()}. `make bench` runs it, too.\n",
         f"{machine()} {versions}\n",

@@ -1,4 +1,4 @@
-"""Write the page that says which functions take quantities through which front door, by calling.
+"""Write the page of the functions that take quantities through each front door, by calling them.
 
 Each cell comes from calls in `tests/support/calls`: the same numbers, in mixed units, go through
 tanjax and in SI through plain JAX; the cell is right if value and unit are.
@@ -19,7 +19,7 @@ import jax  # noqa: E402
 from generated_parts import renewed, write_or_check  # noqa: E402
 
 from calls import DOORS, GROUPS, SINGLE_VERSION, raw  # noqa: E402
-from tanjax.dispatch.namespaces.signatures import TABLES  # noqa: E402
+from tanjax.frontends.namespaces.signatures import TABLES  # noqa: E402
 
 RIGHT, ABSENT = "✓", "·"
 HEADINGS = {
@@ -39,7 +39,7 @@ def signature(table, name):
 
 
 def cell(calls, door, outcome):
-    """Whether all calls of a function through a door are right; else what the first one is."""
+    """The mark of all calls of a function through a door, or a word for the first failure."""
     found = [outcome(call, door) for call in calls]
     known = [text for text in found if text is not None]
     if not known:
@@ -49,14 +49,14 @@ def cell(calls, door, outcome):
 
 
 def kind(failure):
-    """A failure in one word."""
+    """The word for a failure."""
     if not failure.startswith("error"):
         return "differs"
     return "refused" if "UnitError" in failure else "needs values"
 
 
 def by_function(calls):
-    """The calls of a group, function by function; only what every supported JAX has."""
+    """The calls of a group by function, without functions that only some versions of JAX have."""
     functions = {}
     for call in calls:
         if str(call) not in SINGLE_VERSION:
@@ -102,25 +102,25 @@ def others():
 
 
 def version():
-    """Which JAX decides what its functions are made of."""
+    """The line that names the version of JAX, which decides the primitives of its functions."""
     return VERSION.format(".".join(jax.__version__.split(".")[:2]))
 
 
 def stale(text, committed):
-    """Whether the committed page says something else, as far as this version of JAX can tell."""
+    """True if the committed page differs in more than this version of JAX explains."""
     if version() in committed:
         return text != committed
     return without_last_column(text) != without_last_column(committed)
 
 
 def without_last_column(text):
-    """The page without what differs between versions of JAX."""
+    """The page without the parts that differ between versions of JAX."""
     text = re.sub(VERSION.format(r"[\d.]+"), "", text)
     return re.sub(r"^(\| .*\|) [^|]* \|$", r"\1", text, flags=re.MULTILINE)
 
 
 def measure(call, door):
-    """What is wrong with a call through a door; `None` if the door does not have it."""
+    """The failure of a call through a door, empty if it is right; `None` if the door lacks it."""
     function = DOORS[door](call)
     return None if function is None or raw(call) is None else call.wrong(function)
 

@@ -1,11 +1,10 @@
-"""Write the page of formulas whose numbers do not fit in their dtype, by computing them.
+"""Write the page of formulas whose numbers overflow or underflow their dtype, by computing them.
 
     python docs/generate_hard_formulas.py           # write docs/pages/hard_formulas.md
     python docs/generate_hard_formulas.py --check   # fail if the page shows other formulas
 
-The last digits of an error depend on the processor and the version of JAX, so that `--check`
-compares all but these numbers; that each is at most 8 is tested by
-`tests/scale/together/test_hard_formulas.py`.
+The last digits of an error depend on the processor and the version of JAX, so `--check` ignores
+them. `tests/scale/together/test_hard_formulas.py` tests that each error is at most 8.
 """
 
 import re
@@ -43,7 +42,7 @@ def page(row=row):
 
 
 def without_numbers(text):
-    """The page without what differs between processors and versions of JAX."""
+    """The page without the numbers, which differ between processors and versions of JAX."""
     text = re.sub(r"JAX [\d.]+", "", text)
     return re.sub(r"(\| [^|]*){4}\|$", "|", text, flags=re.MULTILINE)
 
@@ -53,7 +52,7 @@ def blank(formula, dtype):
 
 
 def stale(text):
-    """Whether a page is of other formulas than these."""
+    """True if a page shows other formulas than these."""
     return without_numbers(page(blank)) != without_numbers(text)
 
 

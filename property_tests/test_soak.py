@@ -291,7 +291,7 @@ def test_quantities_outside_of_jit_are_right_or_warn(dtype):
     [
         ("tanjax.registry.quantities._meeting._beside", lambda *_: []),
         ("tanjax.registry.quantities._losses._differ", lambda *_: False),
-        ("tanjax.dispatch.quantities._arithmetic._nearer", lambda x, *_: x),
+        ("tanjax.frontends.quantities._arithmetic._nearer", lambda x, *_: x),
     ],
     ids=["pure numbers", "losses", "constants and zeros"],
 )

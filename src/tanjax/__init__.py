@@ -85,7 +85,28 @@ from .capture import (
     handles as handles,
     higher_order as higher_order,
 )
-from .dispatch import (
+from .frontends import concatenate as concatenate, lift as lift, stack as stack
+from .mutation import (
+    GradientRefs as GradientRefs,
+    InPlace as InPlace,
+    StructuredRef as StructuredRef,
+    Transition as Transition,
+    accumulate as accumulate,
+    combine as combine,
+    discharge as discharge,
+    fdata as fdata,
+    fdata_type as fdata_type,
+    freeze as freeze,
+    gradient as gradient,
+    increment as increment,
+    inplace as inplace,
+    new_ref as new_ref,
+    rdata as rdata,
+    rdata_type as rdata_type,
+    set_to_zero as set_to_zero,
+    zero_refs as zero_refs,
+)
+from .operations import (
     EighResult as EighResult,
     Factorization as Factorization,
     FactorizationPlan as FactorizationPlan,
@@ -97,7 +118,6 @@ from .dispatch import (
     add as add,
     assert_definite as assert_definite,
     cholesky as cholesky,
-    concatenate as concatenate,
     condition_number as condition_number,
     det as det,
     diagonal as diagonal,
@@ -113,7 +133,6 @@ from .dispatch import (
     inv as inv,
     inv_quad_logdet as inv_quad_logdet,
     kron as kron,
-    lift as lift,
     logdet as logdet,
     logm as logm,
     lstsq as lstsq,
@@ -134,32 +153,11 @@ from .dispatch import (
     solve_sylvester as solve_sylvester,
     solve_triangular as solve_triangular,
     sqrtm as sqrtm,
-    stack as stack,
     subtract as subtract,
     sum as sum,
     svd as svd,
     trace as trace,
     transpose as transpose,
-)
-from .mutation import (
-    GradientRefs as GradientRefs,
-    InPlace as InPlace,
-    StructuredRef as StructuredRef,
-    Transition as Transition,
-    accumulate as accumulate,
-    combine as combine,
-    discharge as discharge,
-    fdata as fdata,
-    fdata_type as fdata_type,
-    freeze as freeze,
-    gradient as gradient,
-    increment as increment,
-    inplace as inplace,
-    new_ref as new_ref,
-    rdata as rdata,
-    rdata_type as rdata_type,
-    set_to_zero as set_to_zero,
-    zero_refs as zero_refs,
 )
 from .registry import (
     Operation as Operation,
@@ -220,8 +218,6 @@ else:  # outside of it they are what they are here, where they are documented
         while_loop as while_loop,
     )
 
-_MOVED_TO_RULES = ("TangentType", "lowering", "operations", "packs", "registered_array_types")
-
 
 def __getattr__(name: str) -> object:
     """Import on request what a program that runs need not load."""
@@ -233,6 +229,4 @@ def __getattr__(name: str) -> object:
         from .capture import passes
 
         return passes
-    if name in _MOVED_TO_RULES:
-        raise AttributeError(f"`tanjax.{name}` is `tanjax.rules.{name}` now.")
     raise AttributeError(f"module 'tanjax' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 
 class ShapeError(ValueError):
@@ -201,16 +201,3 @@ def outside() -> int:
     ):
         frame, level = frame.f_back, level + 1
     return level
-
-
-class Renamed:
-    """An attribute that has another name now: whoever reads it is told which."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __set_name__(self, owner: type, old: str) -> None:
-        self.old = old
-
-    def __get__(self, instance: object, owner: type) -> NoReturn:
-        raise AttributeError(f"`{owner.__name__}.{self.old}` is `{owner.__name__}.{self.name}` now")

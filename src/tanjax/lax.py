@@ -3,7 +3,7 @@
 Loops and branches are those of `tanjax`: a carry keeps its unit, branches convert to the first.
 """
 
-from .dispatch import mirror
+from .frontends import mirror
 from .transforms import (
     associative_scan as associative_scan,
     cond as cond,

@@ -3,6 +3,6 @@
 What each function does to units is in the conformance table of the documentation.
 """
 
-from .dispatch import mirror
+from .frontends import mirror
 
 __getattr__, __dir__ = mirror(__name__, "numpy", "jax.numpy", ("linalg", "fft"))

@@ -3,6 +3,6 @@
 What is drawn between quantities is one; what a function draws without any is a pure number.
 """
 
-from .dispatch import mirror
+from .frontends import mirror
 
 __getattr__, __dir__ = mirror(__name__, "random", "jax.random")

@@ -11,9 +11,9 @@ from .arrays import (
     TangentType as TangentType,
     registered_array_types as registered_array_types,
 )
-from .dispatch import (
+from .kernels import WithDifferences as WithDifferences, custom_jvp as custom_jvp
+from .operations import (
     Algorithm as Algorithm,
-    WithDifferences as WithDifferences,
     logdet_by as logdet_by,
     solve_by as solve_by,
 )
@@ -21,7 +21,6 @@ from .registry import (
     align as align,
     as_custom_vjp as as_custom_vjp,
     constant as constant,
-    custom_jvp as custom_jvp,
     frule as frule,
     lowering as lowering,
     operations as operations,

@@ -1,5 +1,5 @@
 """`jax.scipy`, opened to quantities: the same names and signatures."""
 
-from .dispatch import mirror, scipy_modules
+from .frontends import mirror, scipy_modules
 
 __getattr__, __dir__ = mirror(__name__, "scipy", "jax.scipy", scipy_modules())

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax_rules.factorizations.divide_and_conquer import SMALLEST, eigenpairs
-from tanjax_rules.factorizations.sturm import eigenvalues
+from tanjax.kernels import tridiagonal_eigenpairs, tridiagonal_eigenvalues
+from tanjax.kernels._divide_and_conquer import SMALLEST
 
 R = np.random.default_rng(7)
 N = 37
@@ -60,7 +60,10 @@ def solved(dtype):
     """All families at once: eigenvalues by bisection, pairs by two levels of division."""
     names, diag, off = zip(*families(), strict=True)
     diag, off = jnp.asarray(np.stack(diag), dtype), jnp.asarray(np.stack(off), dtype)
-    both = lambda d, o: (eigenvalues(d, o), *eigenpairs(d, o, smallest=N // 4 + 1))
+    both = lambda d, o: (
+        tridiagonal_eigenvalues(d, o),
+        *tridiagonal_eigenpairs(d, o, smallest=N // 4 + 1),
+    )
     found = map(np.asarray, (diag, off, *jax.jit(jax.vmap(both))(diag, off)))
     return zip(names, *found, strict=True)
 
@@ -90,7 +93,7 @@ def test_random_matrices_of_whole_numbers_and_zeros():
     count, n = 300, 12
     diag = jnp.asarray(R.integers(-2, 3, (count, n)), float)
     off = jnp.asarray(R.integers(-1, 2, (count, n - 1)) * R.choice([1, 1e-8, 1e-16], (count, 1)))
-    divide = functools.partial(eigenpairs, smallest=3)
+    divide = functools.partial(tridiagonal_eigenpairs, smallest=3)
     w, v = map(np.asarray, jax.jit(jax.vmap(divide))(diag, off))
     dense = np.asarray(tj.SymTridiagonal(diag, off).to_dense())
     assert np.abs(dense @ v - v * w[:, None]).max() < 1e-14

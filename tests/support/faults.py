@@ -29,28 +29,28 @@ FAULTS: dict[str, dict[str, str]] = {
             "arrays/types/test_low_rank_update.py"
         ),
         "det of a singular matrix had a finite wrong gradient": (
-            "dispatch/matrix_functions/test_determinant.py"
+            "kernels/test_determinant.py"
         ),
         "wrap_natural_pullback dropped a hidden part in silence": (
             "registry/test_natural.py::test_a_part_that_is_dropped_is_warned_of"
         ),
         "LSMR and normal equations solved a system without a solution": (
-            "dispatch/test_iterative.py::test_least_squares_of_a_system_without_a_solution_raise"
+            "operations/test_iterative.py::test_least_squares_of_a_system_without_a_solution_raise"
         ),
         "inv_quad of a LowRankUpdate lost digits near its span": (
-            "dispatch/together/test_factorize.py"
+            "operations/together/test_factorize.py"
             "::test_quadratic_form_of_a_vector_near_the_span_of_an_update_keeps_its_digits"
         ),
         'densify("error") let norm, dot and tj.grad form n x n arrays': (
             "arrays/together/test_pairings.py"
         ),
         "jax.export with symbolic sizes raised": "library/test_symbolic_shapes.py",
-        "expm of a badly scaled matrix was nan": "dispatch/matrix_functions/test_exponential.py",
+        "expm of a badly scaled matrix was nan": "kernels/test_exponential.py",
         "factorize of bands, Toeplitz and sums was dense": (
-            "dispatch/together/test_structured_factors.py"
+            "operations/together/test_structured_factors.py"
         ),
         "dense batches had no factors": (
-            "dispatch/test_factorizations.py::test_batches_are_those_of_jax_numpy"
+            "operations/test_factorizations.py::test_batches_are_those_of_jax_numpy"
         ),
         "the kit did not ask `check=` about dense arguments": (
             "testing/test_operation.py"
@@ -60,7 +60,7 @@ FAULTS: dict[str, dict[str, str]] = {
             "testing/test_array_type.py::test_failures_name_the_method_of_the_author"
         ),
         "tj.dot of a matrix and a vector did not say which dot multiplies": (
-            "dispatch/test_operations.py::test_dot_of_numpy_is_the_product"
+            "operations/test_operations.py::test_dot_of_numpy_is_the_product"
         ),
     },
     "mutation and closures": {
@@ -123,7 +123,7 @@ FAULTS: dict[str, dict[str, str]] = {
             "mutation/test_discharge.py::test_a_ref_in_a_function_with_a_rule_of_jax"
         ),
         "a Module as function of a matrix raised": (
-            "dispatch/test_matrix_functions.py"
+            "operations/test_matrix_functions.py"
             "::test_a_module_as_function_is_called_and_differentiated"
         ),
         "r[i] += v copied the array in each step of a gradient": (
@@ -226,15 +226,15 @@ FAULTS: dict[str, dict[str, str]] = {
             "::test_an_array_is_the_whole_unknown_and_the_whole_state"
         ),
         "A == None raised": (
-            "dispatch/test_operators.py::test_operators_defer_to_what_they_do_not_know"
+            "frontends/test_operators.py::test_operators_defer_to_what_they_do_not_know"
         ),
         "a Factorization did not pickle": (
-            "dispatch/together/test_factorize.py::test_a_factorization_pickles_and_is_exported"
+            "operations/together/test_factorize.py::test_a_factorization_pickles_and_is_exported"
         ),
         "dataclasses.replace raised for eight types": (
             "arrays/test_constructors.py::test_dataclasses_replace_is_replace"
         ),
-        "A[...] was dense": "dispatch/test_operators.py::test_whole_axes_keep_the_structure",
+        "A[...] was dense": "frontends/test_operators.py::test_whole_axes_keep_the_structure",
         "a parameter of flax was no structured array": "registry/together/test_holders.py",
         "CG of lineax refused a LowRankUpdate": (
             "bridges/test_lineax.py"

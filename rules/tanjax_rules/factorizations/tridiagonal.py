@@ -14,13 +14,12 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax import kernels
 from tanjax.typing import DenseArray, Natural, Pullback
 
 from ..dtypes import floating
-from .divide_and_conquer import eigenpairs
 from .eigh import pushforward_of_pairs, rule_of_pairs
 from .gauge import adjoint, composed
-from .sturm import eigenvalues
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -51,7 +50,7 @@ def eigvalsh(a: Matrix) -> Natural:
 def pairs_of(
     diag: Shaped[DenseArray, " n"], off: Shaped[DenseArray, " k"]
 ) -> tuple[Natural, Natural]:
-    return eigenpairs(diag, off)
+    return kernels.tridiagonal_eigenpairs(diag, off)
 
 
 @pairs_of.defjvp
@@ -64,7 +63,7 @@ def _(
 
 @tj.rules.custom_jvp
 def values_of(diag: Shaped[DenseArray, " n"], off: Shaped[DenseArray, " k"]) -> Natural:
-    return eigenvalues(diag, off)
+    return kernels.tridiagonal_eigenvalues(diag, off)
 
 
 @values_of.defjvp

@@ -33,7 +33,7 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
 
-from tanjax._errors import NoRuleError, Renamed, final_type, wrong_ndim
+from tanjax._errors import NoRuleError, final_type, wrong_ndim
 from tanjax._typing import (
     AnyArray,
     Arraylike,
@@ -109,7 +109,6 @@ class AbstractArray:
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
     constructor_takes_batches = False  # by itself; others are mapped over leading axes
     fields_are_entries = False  # also integer ones; a field of other types may be an index
-    block, pair = Renamed("submatrix"), Renamed("inner_product")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if any("_dynamic" in base.__dict__ for base in cls.__mro__[1:-2]):
@@ -258,7 +257,7 @@ class AbstractArray:
         def is_hermitian(self) -> bool: ...
         @property
         def core_ndim(self) -> int | None: ...
-        # installed by dispatch/_operators.py, two layers above
+        # installed by frontends/_operators.py, two layers above
         @property
         def mT(self) -> Shaped[AnyArray, "... n m"]: ...
         @property

@@ -89,7 +89,7 @@ def announce(x: Primal, operation: str, hint: str = "") -> None:
     size = shape(x)
     text = message(
         f"{operation}: {kind.__name__}{list(size)} becomes dense, with {math.prod(size)} entries.",
-        hint=f'{hint or f"define `{operation}` on the type"}, or say `tj.densify("allow")`.',
+        hint=f'{hint or f"define `{operation}` on the type"}, or use `tj.densify("allow")`.',
     )
     if mode == "error":
         raise NoRuleError(text)

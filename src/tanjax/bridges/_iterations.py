@@ -28,7 +28,7 @@ from tanjax.arrays import (
     destructure,
     is_structured,
 )
-from tanjax.dispatch import Factorization
+from tanjax.operations import Factorization
 
 _DIRECT = (
     lineax.AutoLinearSolver,

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Inexact, PyTree, Shaped
 
 from tanjax._typing import SquareMatrix
 from tanjax.arrays import Outer, is_structured
-from tanjax.dispatch import Algorithm, solve_by
+from tanjax.operations import Algorithm, solve_by
 
 from ._missing import missing
 

@@ -27,7 +27,7 @@ from tanjax._errors import CaptureError, ShapeError, message
 from tanjax._jaxpr_types import Readable
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import is_inexact, is_quantity, is_structured, stored_of, unitful
-from tanjax.dispatch import transpose
+from tanjax.operations import transpose
 
 from ._higher_order import higher_order, require_function
 from ._transposes import linear_transpose

@@ -57,7 +57,7 @@ def _no_ref(function: str, place: str, leaf: PyTree) -> MutationError:
             f"got: {describe(leaf)}",
             "why: its mutation would be lost, as arrays of JAX do not change.",
             hint=f"pass a Ref, `tj.new_ref({place})`, or call `{function}.transition`, which takes "
-            "arrays and returns what is in them afterwards.",
+            "arrays and returns their new values.",
         )
     )
 

@@ -252,7 +252,7 @@ def _checked_slot(where: str, slot: Slot) -> Slot:
         raise MutationError(
             message(
                 f"{where}: {slot.path} has no buffer, but {_kind(ref)}.",
-                "why: what is added to it would be lost.",
+                "why: the gradient would be lost.",
                 hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
             )
         )

@@ -167,7 +167,7 @@ class _Results:
                 message(
                     f"{name}: a Ref is returned.",
                     "why: its memory ends with it.",
-                    hint="return what is in it: `ref[...]`, or `tj.freeze(ref)`.",
+                    hint="return its value: `ref[...]`, or `tj.freeze(ref)`.",
                 )
             )
         self.places = [i for i, x in enumerate(self.leaves) if is_array(x)]

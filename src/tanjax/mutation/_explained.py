@@ -64,7 +64,7 @@ def explained(name: str, refs: Mapping[str, PyTree] = MappingProxyType({})) -> I
             ) from error
         elif "vmap-of-cond" in text:
             error.add_note(
-                f"{name} maps a branch that uses a Ref. Discharge what is mapped: "
+                f"{name} maps a branch that uses a Ref. Discharge the function first: "
                 "`jax.vmap(tj.discharge(f))`."
             )
         elif _is_of_shard_map(error):

@@ -124,8 +124,8 @@ def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
             raise MutationError(
                 message(
                     f"{function}: returns a view of a Ref.",
-                    "why: outside there is only the whole, which it does not hold.",
-                    hint="return what is in it, `view[...]`, or the whole Ref.",
+                    "why: a transition can return arrays or whole Refs.",
+                    hint="return its value, `view[...]`, or the whole Ref.",
                 )
             )
         fields = jax.tree.leaves(x)

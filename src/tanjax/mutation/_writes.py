@@ -113,7 +113,7 @@ def number_for(label: Unit | None, value: PyTree) -> PyTree:
                 f"StructuredRef: a quantity in {value.label} cannot be written in {label}.",
                 f"expected: {label} ({label.dimension})",
                 f"got: {value.label} ({value.label.dimension})",
-                hint="what is written has the dimension of what it replaces.",
+                hint="write a quantity of the same dimension.",
             )
         )
     if value.label is label:
@@ -254,7 +254,7 @@ def cast(value: PyTree, dtype: DTypeLike) -> Array:
                 f"before: {dtype}",
                 f"after: {got}",
                 "why: a fraction, a sign or an imaginary part would be lost.",
-                hint="say what is meant: `jnp.real(x)`, `jnp.round(x).astype(...)`.",
+                hint="cast first: `jnp.real(x)`, `jnp.round(x).astype(...)`.",
             )
         )
     return jnp.asarray(value, dtype=dtype)

@@ -1,6 +1,5 @@
 """Layer 4: operations, natural rules, `wrap_natural_pullback`, rule packs, `quantities`."""
 
-from ._custom_jvp import custom_jvp as custom_jvp
 from ._lowering import lowering as lowering
 from ._natural import wrap_natural_pullback as wrap_natural_pullback
 from ._operation import (

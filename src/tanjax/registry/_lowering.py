@@ -26,8 +26,7 @@ from jaxtyping import PyTree
 from tanjax import _compat, _jaxprs
 from tanjax._typing import Function, Pullback
 from tanjax.arrays import is_inexact
-
-from ._custom_jvp import custom_jvp
+from tanjax.kernels import custom_jvp
 
 StructuralRule = Callable[..., tuple[PyTree, Pullback]]
 Push = Callable[..., tuple[PyTree, Function]]

@@ -263,8 +263,7 @@ _BEYOND = (
 
 
 _NOT_TAKEN = (
-    "a branch{at} was not taken in the steps of a loop that were looked at: its numbers may leave "
-    "their range."
+    "a branch{at} was not taken in the measured steps of a loop: its numbers may leave their range."
 )
 
 

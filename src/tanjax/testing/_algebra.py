@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tanjax import arrays as types, dispatch as ops
+from tanjax import arrays as types, operations as ops
 from tanjax._errors import NoRuleError, ShapeError
 from tanjax._typing import Primal
 from tanjax.arrays import densify, is_structured

@@ -41,10 +41,10 @@ def check_memory(checker: Checker) -> None:
     for name, query in _queries(x, m, n).items():
         if wrote(x, name):
             checker.recorder.holds(
-                STAGE, f"`{name}` forms the dense {m}x{n} array in silence.",
+                STAGE, f"`{name}` forms the dense {m}x{n} array silently.",
                 not _forms(query, x, m, n),
-                hint="leave it to the default, or form it by `tj.densified`: both say so, as "
-                "loudly as `tj.densify` asks.",
+                hint="leave it to the default, or form it by `tj.densified`: both follow the "
+                "policy of `tj.densify`.",
             )  # fmt: skip
     if wrote(x, "pullback_of_destructure") and wrote(x, "apply"):
         checker.recorder.holds(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax import arrays, dispatch
+from tanjax import arrays, operations
 from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
@@ -88,13 +88,13 @@ def _operations(x: PyTree, b: dict[str, PyTree]) -> dict[str, PyTree]:
     """What everybody writes."""
     turn = jnp.asarray(0.6 + 0.8j, jnp.result_type(x.dtype, jnp.complex64))
     get = {
-        "sum of itself and itself": dispatch.add(x, x),
-        "2.5 times it": dispatch.multiply(x, jnp.asarray(2.5, x.dtype)),
-        "it over 2.5": dispatch.divide(x, jnp.asarray(2.5, x.dtype)),
-        "a complex multiple of it": dispatch.multiply(x, turn),
+        "sum of itself and itself": operations.add(x, x),
+        "2.5 times it": operations.multiply(x, jnp.asarray(2.5, x.dtype)),
+        "it over 2.5": operations.divide(x, jnp.asarray(2.5, x.dtype)),
+        "a complex multiple of it": operations.multiply(x, turn),
     }
     if jnp.ndim(x) == 2:
-        get |= {"b @ it": dispatch.matmul(b["left"], x), "trace": dispatch.trace(x)}
+        get |= {"b @ it": operations.matmul(b["left"], x), "trace": operations.trace(x)}
     return get
 
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
         "rules", help="list operations, types, rules and where they come from"
     )
     rules.add_argument("packages", nargs="*", metavar="PACKAGE", help="only what these register")
-    rules.add_argument("--algebra", action="store_true", help="which type comes out of which pair")
+    rules.add_argument("--algebra", action="store_true", help="the type that each pair returns")
     rules.add_argument(
         "--markdown", action="store_true", help="as a page: of support, or with --algebra"
     )

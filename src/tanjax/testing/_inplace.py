@@ -63,8 +63,8 @@ def check_inplace(
         raise TypeError(f"check_inplace: {f!r} is not an in-place function (see `tj.inplace`).")
     if any(map(mutation.is_ref, jax.tree.leaves(args))):
         raise MutationError(
-            f"check_inplace: {f.name} is checked on arrays, and makes Refs of its own.\n"
-            "Hint: hand over what is in them, `tj.freeze(ref)` or `ref[...]`."
+            f"check_inplace: {f.name} must be checked on arrays; the kit makes the Refs.\n"
+            "Hint: pass their values, `tj.freeze(ref)` or `ref[...]`."
         )
     chosen = choose("check_inplace", INPLACE_MODES, modes, skip)
     require_double(f.name, args)

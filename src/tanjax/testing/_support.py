@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from tanjax import arrays as types, dispatch as ops
+from tanjax import arrays as types, operations as ops
 from tanjax._errors import NoRuleError, ShapeError
 from tanjax._typing import Function, Natural
 from tanjax.arrays import densify, is_structured

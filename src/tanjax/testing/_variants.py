@@ -92,8 +92,8 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
     except Exception as error:
         raise recorder.fail(
             STAGE, f"{name}: it raised.", raised(error),
-            hint="the definition takes such a call: say what is no argument of the operation by "
-            "`check=` or `core_ndims=`, or name the stage: `skip=('variants',)`.",
+            hint="the definition takes this call: refuse it by `check=` or `core_ndims=`, or skip "
+            "the stage: `skip=('variants',)`.",
         ) from error  # fmt: skip
     if not gap <= tolerance:
         return

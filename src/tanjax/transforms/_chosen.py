@@ -30,7 +30,7 @@ def places(name: str, args: Sequence[PyTree], argnums: Argnums) -> tuple[int, ..
             message(
                 f"{name}: there is no argument for `argnums={argnums}`.",
                 f"given by position: {len(args)}",
-                hint="pass what is differentiated by position, not by name.",
+                hint="pass differentiated arguments by position, not by name.",
             )
         )
     return tuple(i % len(args) for i in wanted)

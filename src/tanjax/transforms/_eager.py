@@ -85,7 +85,7 @@ def _warn(name: str) -> None:
         message(
             f"{name}: the result is not finite, and its exponents could not be planned.",
             "why: numbers left the range of their dtype, or the value does not exist; "
-            "the function cannot be compiled, so nobody can look.",
+            "the function cannot be compiled, so tanjax cannot find out.",
             hint=f"write it for tj.jit(tj.{name}(f)), take a wider dtype, or units nearer to "
             "the values.",
         ),

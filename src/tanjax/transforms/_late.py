@@ -41,8 +41,8 @@ _HELD = 1 << 24  # bytes of a state that is kept until it is looked at: bounds m
 
 LATE = (
     "results that were handed back to it, or numbers on the way, have left the magnitudes for "
-    "which the program is right, or were deleted before they were looked at: the results of the "
-    'last calls, up to 9, may be wrong. With check="now" each call is waited for.'
+    "which the program is right, or were deleted before tanjax read them. The results of the "
+    'last calls, up to 9, may be wrong. check="now" waits for each call.'
 )
 
 

@@ -50,14 +50,14 @@ Program: TypeAlias = tuple[Any, PyTree, dict[int, AnyArray], tuple[str, ...]]
 ABSTRACT = (
     "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
     "known, it is not planned: its numbers may leave their range unseen. Write "
-    "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
+    "`tj.jit(jax.grad(f))`, or pass `scale=False` to accept this."
 )
 SHORT = (
-    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
+    "results are not finite, or zero, where exact arithmetic gives numbers in range: the rest "
     "after a cancellation is rounding, and leaves its range."
 )
 PARTLY = (
-    "a loop was sampled or an array bounded, because to look at all of its numbers takes too long, "
+    "a loop was sampled or an array bounded, because measuring all of its numbers takes too long, "
     "and no flag tells whether they keep to their range: its results may be wrong."
 )
 SLOW = (

@@ -125,8 +125,7 @@ def _check_traced(value: PyTree, power: int, a: Unit, b: Unit) -> None:
         message(
             f"conversion from {a} to {b}: the factor does not fit in {value.dtype}.",
             f"factor: 2^{power}, {value.dtype} holds 2^{span.lowest} to 2^{span.highest}",
-            "why: in a traced function nobody knows the numbers, and a power of two cannot be "
-            "chosen that suits them.",
+            "why: a traced function has no numbers yet, so tanjax cannot choose a power of two.",
             hint="convert before the call, use a wider dtype, `q.astype(jnp.float32)`, or a unit "
             "nearer to the values.",
         )

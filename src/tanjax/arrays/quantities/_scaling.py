@@ -128,8 +128,8 @@ def warn_too_wide(operation: str, low: float, high: float, dtype: DTypeLike) -> 
         message(
             f"{operation}: no power of two brings these numbers into the range of {dtype}.",
             f"magnitudes: 2^{low:.0f} to 2^{high:.0f}",
-            "why: an array has one exponent. What overflows or underflows is as in plain JAX.",
-            hint="use a wider dtype, or arrays of their own for the large and the small numbers.",
+            "why: an array has one exponent. The other entries overflow or underflow.",
+            hint="use a wider dtype, or separate arrays for the large and the small numbers.",
         ),
         ScaleWarning,
         stacklevel=outside(),

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import PyTree
 from torch.nn import functional as F
 
-from tanjax import dispatch
+from tanjax import operations as ops
 from tanjax._errors import NoRuleError, UnitError, message
 from tanjax.arrays import (
     Dense,
@@ -68,34 +68,34 @@ def _direct(function: Function, *names: str) -> None:
 _direct(operations.add, "add")
 _direct(operations.sub, "sub", "subtract")
 _direct(operations.rsub, "rsub")
-_direct(dispatch.multiply, "mul", "multiply")
-_direct(dispatch.divide, "true_divide")
+_direct(ops.multiply, "mul", "multiply")
+_direct(ops.divide, "true_divide")
 _direct(operations.div, "div", "divide")
-_direct(dispatch.matmul, "matmul", "mm", "mv", "bmm")
-_direct(dispatch.negative, "neg", "negative")
-_direct(dispatch.trace, "trace")
-_direct(dispatch.kron, "kron")
-_direct(dispatch.inv, "inv", "inverse")
-_direct(dispatch.det, "det")
-_direct(dispatch.logdet, "logdet")
+_direct(ops.matmul, "matmul", "mm", "mv", "bmm")
+_direct(ops.negative, "neg", "negative")
+_direct(ops.trace, "trace")
+_direct(ops.kron, "kron")
+_direct(ops.inv, "inv", "inverse")
+_direct(ops.det, "det")
+_direct(ops.logdet, "logdet")
 _direct(operations.linear, "linear")
 _direct(operations.adjoint, "adjoint")
-_direct(dispatch.expm, "matrix_exp")
+_direct(ops.expm, "matrix_exp")
 _DIRECT |= {
     torch.linalg.solve: operations.solve,
-    _T.T.__get__: dispatch.transpose,
-    _T.mT.__get__: dispatch.transpose,
+    _T.T.__get__: ops.transpose,
+    _T.mT.__get__: ops.transpose,
     _T.H.__get__: operations.adjoint,
     _T.mH.__get__: operations.adjoint,
     torch.transpose: operations.transpose,
     _T.transpose: operations.transpose,
-    _T.t: dispatch.transpose,
-    torch.t: dispatch.transpose,
+    _T.t: ops.transpose,
+    torch.t: ops.transpose,
 }
 _ARITHMETIC: tuple[Function, ...] = (operations.add, operations.sub, operations.rsub)
-_ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
+_ARITHMETIC += (ops.multiply, ops.divide, operations.div)
 _SINGLE = (torch.float32, torch.float16, torch.bfloat16)
-_LOWERED = (dispatch.matmul, operations.linear)  # by `torch.autocast`
+_LOWERED = (ops.matmul, operations.linear)  # by `torch.autocast`
 _AS_IT_IS = frozenset(
     [
         "_is_view",

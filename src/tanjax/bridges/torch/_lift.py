@@ -67,7 +67,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
         warnings.warn(
             message(
                 f"a plain torch tensor of size {list(t.shape)} was copied to JAX "
-                "(said once; later ones are copied in silence).",
+                "(this warning comes once; tanjax copies later ones silently).",
                 hint="`tjt.from_torch(t)` once, before the loop.",
             ),
             LiftWarning,

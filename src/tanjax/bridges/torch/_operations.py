@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from tanjax import dispatch
+from tanjax import operations as ops
 from tanjax.arrays import array_type, densified, is_quantity, is_structured, stored_of, unitful
 
 from ._calls import call_of
@@ -26,21 +26,21 @@ from ._typing import Dims, Dtype, Function, Number, Op, Payload, Payloadlike, Pa
 
 aten = torch.ops.aten
 OPERATIONS: dict[Op, Function] = {
-    aten.mm: dispatch.matmul,
-    aten.bmm: dispatch.matmul,
-    aten.mv: dispatch.matmul,
-    aten.matmul: dispatch.matmul,
-    aten.dot: dispatch.dot,
-    aten.t: dispatch.transpose,
-    aten.neg: dispatch.negative,
-    aten.trace: dispatch.trace,
-    aten.linalg_matrix_exp: dispatch.expm,
-    aten.kron: dispatch.kron,
-    aten.inverse: dispatch.inv,
-    aten.linalg_inv: dispatch.inv,
-    aten.linalg_det: dispatch.det,
-    aten.det: dispatch.det,
-    aten.logdet: dispatch.logdet,
+    aten.mm: ops.matmul,
+    aten.bmm: ops.matmul,
+    aten.mv: ops.matmul,
+    aten.matmul: ops.matmul,
+    aten.dot: ops.dot,
+    aten.t: ops.transpose,
+    aten.neg: ops.negative,
+    aten.trace: ops.trace,
+    aten.linalg_matrix_exp: ops.expm,
+    aten.kron: ops.kron,
+    aten.inverse: ops.inv,
+    aten.linalg_inv: ops.inv,
+    aten.linalg_det: ops.det,
+    aten.det: ops.det,
+    aten.logdet: ops.logdet,
 }
 
 
@@ -56,57 +56,57 @@ def _is(*ops: Op) -> Callable[[Function], Function]:
 
 
 def _times(factor: Number, a: Payload) -> Payload:
-    return a if isinstance(factor, (int, float)) and factor == 1 else dispatch.multiply(a, factor)
+    return a if isinstance(factor, (int, float)) and factor == 1 else ops.multiply(a, factor)
 
 
 @_is(aten.add)
 def add(a: Payload, b: Payload, *, alpha: Number = 1) -> Payload:
     """`a + alpha b`."""
-    return dispatch.add(a, _times(alpha, b))
+    return ops.add(a, _times(alpha, b))
 
 
 @_is(aten.sub, aten.subtract)
 def sub(a: Payload, b: Payload, *, alpha: Number = 1) -> Payload:
     """`a - alpha b`."""
-    return dispatch.subtract(a, _times(alpha, b))
+    return ops.subtract(a, _times(alpha, b))
 
 
 @_is(aten.rsub)
 def rsub(a: Payload, b: Payload, *, alpha: Number = 1) -> Payload:
     """`b - alpha a`."""
-    return dispatch.subtract(b, _times(alpha, a))
+    return ops.subtract(b, _times(alpha, a))
 
 
 @_is(aten.mul, aten.multiply)
 def mul(a: Payload, b: Payload) -> Payload:
     """`a b`, entry by entry or by a number."""
-    return dispatch.multiply(a, b)
+    return ops.multiply(a, b)
 
 
 @_is(aten.div, aten.divide, aten.true_divide)
 def div(a: Payload, b: Payload, *, rounding_mode: str | None = None) -> Payloadlike:
     """`a / b`, entry by entry or by a number."""
-    return dispatch.divide(a, b) if rounding_mode is None else NotImplemented
+    return ops.divide(a, b) if rounding_mode is None else NotImplemented
 
 
 @_is(aten.addmm, aten.addmv, aten.baddbmm)
 def addmm(bias: Payload, a: Payload, b: Payload, *, beta: Number = 1, alpha: Number = 1) -> Payload:
     """`beta bias + alpha a b`."""
-    product = _times(alpha, dispatch.matmul(a, b))
-    return product if beta == 0 else dispatch.add(_times(beta, bias), product)
+    product = _times(alpha, ops.matmul(a, b))
+    return product if beta == 0 else ops.add(_times(beta, bias), product)
 
 
 @_is(aten.linear)
 def linear(x: Payload, weight: Payload, bias: Payload | None = None) -> Payload:
     """`x weightᵀ + bias`."""
-    product = dispatch.matmul(x, dispatch.transpose(weight))
-    return product if bias is None else dispatch.add(product, bias)
+    product = ops.matmul(x, ops.transpose(weight))
+    return product if bias is None else ops.add(product, bias)
 
 
 @_is(aten.zero)
 def zero(a: Payload) -> Payload:
     """Zero of the same type."""
-    return dispatch.multiply(a, 0.0)
+    return ops.multiply(a, 0.0)
 
 
 # -- shape and reductions ------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def transpose(a: Payload, dim0: int, dim1: int) -> Payloadlike:
     last = {dim0 % a.ndim, dim1 % a.ndim}
     if len(last) == 1:
         return a
-    return dispatch.transpose(a) if last == {a.ndim - 1, a.ndim - 2} else NotImplemented
+    return ops.transpose(a) if last == {a.ndim - 1, a.ndim - 2} else NotImplemented
 
 
 @_is(aten.permute)
@@ -128,7 +128,7 @@ def permute(a: Payload, dims: Sequence[int]) -> Payloadlike:
     if order == list(range(a.ndim)):
         return a
     swapped = [*range(a.ndim - 2), a.ndim - 1, a.ndim - 2]
-    return dispatch.transpose(a) if order == swapped and a.ndim > 1 else NotImplemented
+    return ops.transpose(a) if order == swapped and a.ndim > 1 else NotImplemented
 
 
 @_is(aten.sum)
@@ -137,10 +137,10 @@ def sum(a: Payload, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = N
     if dtype is not None and jax_dtype(dtype) != a.dtype:
         return NotImplemented
     if dim is None or dim == []:
-        total = dispatch.sum(a)
+        total = ops.sum(a)
         return total.reshape((1,) * a.ndim) if keepdim else total
     axes = tuple(sorted(d % a.ndim for d in ([dim] if isinstance(dim, int) else dim)))
-    total = dispatch.sum(a, axis=axes[0] if len(axes) == 1 else axes)
+    total = ops.sum(a, axis=axes[0] if len(axes) == 1 else axes)
     return (
         jnp.expand_dims(total, axes)
         if keepdim and isinstance(total, jax.Array)
@@ -152,7 +152,7 @@ def sum(a: Payload, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = N
 def diagonal(a: Payload, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Payloadlike:
     """The main diagonal of the last two axes."""
     last = {dim1 % a.ndim, dim2 % a.ndim} == {a.ndim - 1, a.ndim - 2}
-    return dispatch.diagonal(a) if last and offset == 0 else NotImplemented
+    return ops.diagonal(a) if last and offset == 0 else NotImplemented
 
 
 @_is(aten.linalg_vector_norm)
@@ -166,11 +166,7 @@ def vector_norm(
 ) -> Payloadlike:
     """The root of the sum of squares of all entries."""
     of_all = dim is None or sorted(d % a.ndim for d in dim) == list(range(a.ndim))
-    return (
-        dispatch.norm(a)
-        if ord == 2 and of_all and not keepdim and dtype is None
-        else NotImplemented
-    )
+    return ops.norm(a) if ord == 2 and of_all and not keepdim and dtype is None else NotImplemented
 
 
 # -- solves and factorisations -------------------------------------------------------------------
@@ -187,7 +183,7 @@ def _quietly_dense(a: Payload) -> Payload:
 @_is(aten.linalg_inv_ex)
 def inv_ex(a: Payload, *, check_errors: bool = False) -> tuple[Payload, jax.Array]:
     """The inverse, and that nothing went wrong: what did is nan."""
-    return dispatch.inv(a), _info(a)
+    return ops.inv(a), _info(a)
 
 
 @_is(aten._linalg_solve_ex)
@@ -199,8 +195,8 @@ def solve_ex(a: Payload, b: Payload, *, left: bool = True, check_errors: bool = 
 def solve(a: Payload, b: Payload, *, left: bool = True) -> Payload:
     """The solution alone."""
     if left:
-        return dispatch.solve(a, b)
-    return dispatch.transpose(dispatch.solve(dispatch.transpose(a), dispatch.transpose(b)))
+        return ops.solve(a, b)
+    return ops.transpose(ops.solve(ops.transpose(a), ops.transpose(b)))
 
 
 def _factors(a: Payload) -> tuple[Payload, jax.Array]:
@@ -212,13 +208,13 @@ def _factors(a: Payload) -> tuple[Payload, jax.Array]:
 @_is(aten._linalg_det)
 def det(a: Payload) -> Payloads:
     """The determinant, and factors as above."""
-    return (dispatch.det(a), *_factors(a))
+    return (ops.det(a), *_factors(a))
 
 
 @_is(aten._linalg_slogdet)
 def slogdet(a: Payload) -> Payloads:
     """Sign and logarithm of the determinant, and factors as above."""
-    return (*dispatch.slogdet(a), *_factors(a))
+    return (*ops.slogdet(a), *_factors(a))
 
 
 @_is(aten.linalg_solve_triangular)
@@ -226,18 +222,18 @@ def solve_triangular(
     a: Payload, b: Payload, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Payload:
     """The solution of a triangular system."""
-    solve = dispatch.solve_triangular
+    solve = ops.solve_triangular
     if left:
         return solve(a, b, lower=not upper, unit_diagonal=unitriangular)
-    b = dispatch.transpose(b)
+    b = ops.transpose(b)
     x = solve(a, b, lower=not upper, unit_diagonal=unitriangular, trans=1)
-    return dispatch.transpose(x)
+    return ops.transpose(x)
 
 
 @_is(aten.cholesky, aten.linalg_cholesky)
 def cholesky(a: Payload, upper: bool = False) -> Payload:
     """The lower factor, or its conjugate transpose."""
-    factor = dispatch.cholesky(a)
+    factor = ops.cholesky(a)
     return factor if not upper else adjoint(factor)
 
 
@@ -245,7 +241,7 @@ def adjoint(a: Payload) -> Payload:
     """The conjugate transpose."""
     if jnp.issubdtype(a.dtype, jnp.complexfloating):
         a = a.conj() if is_structured(a) else jnp.conj(a)
-    return dispatch.transpose(a)
+    return ops.transpose(a)
 
 
 @_is(aten.linalg_cholesky_ex)
@@ -254,7 +250,7 @@ def cholesky_ex(
 ) -> tuple[Payload, jax.Array]:
     """The factor, and 1 where the matrix was not positive definite."""
     factor = cholesky(a, upper)
-    pivots = dispatch.diagonal(factor)
+    pivots = ops.diagonal(factor)
     pivots = stored_of(pivots)
     return factor, jnp.any(jnp.isnan(pivots), -1).astype(jnp.int32)
 
@@ -263,8 +259,8 @@ def cholesky_ex(
 def eigh(a: Payload, UPLO: str = "L", compute_v: bool = True) -> tuple[Payload, Payload]:
     """Eigenvalues, ascending, and eigenvectors."""
     if not compute_v:
-        return dispatch.eigvalsh(a), jnp.zeros((0,), a.dtype)
-    values, vectors = dispatch.eigh(a)
+        return ops.eigvalsh(a), jnp.zeros((0,), a.dtype)
+    values, vectors = ops.eigh(a)
     if not is_structured(vectors):
         return values, vectors
     order = jnp.argsort(stored_of(values), -1)
@@ -284,13 +280,13 @@ def svd(
 ) -> Payloads | NotImplementedType:
     """Singular values, descending, with their vectors."""
     if not compute_uv:
-        values = dispatch.svd(a, compute_uv=False)
+        values = ops.svd(a, compute_uv=False)
         order = jnp.argsort(-stored_of(values), -1)
         none = jnp.zeros((0,), a.dtype)
         return none, _in_order(values, order), none
     if full_matrices:
         return NotImplemented
-    u, values, vh = dispatch.svd(a, full_matrices=False)
+    u, values, vh = ops.svd(a, full_matrices=False)
     order = jnp.argsort(-stored_of(values), -1)
     hint = "ask for `svdvals`, or take `tj.svd`"
     u, vh = (densified(x, "linalg.svd", hint) if is_structured(x) else x for x in (u, vh))
@@ -302,8 +298,8 @@ def svd(
 def qr(a: Payload, mode: str = "reduced") -> Payloads:
     """The factors of Gram and Schmidt."""
     if mode == "r":
-        return jnp.zeros((0,), a.dtype), dispatch.qr(a, mode="r")
-    return tuple(dispatch.qr(a, mode=mode))
+        return jnp.zeros((0,), a.dtype), ops.qr(a, mode="r")
+    return tuple(ops.qr(a, mode=mode))
 
 
 @_is(aten.linalg_pinv)
@@ -311,13 +307,13 @@ def pinv(
     a: Payload, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
 ) -> Payloadlike:
     """The pseudo-inverse."""
-    return dispatch.pinv(a, rtol) if atol is None else NotImplemented
+    return ops.pinv(a, rtol) if atol is None else NotImplemented
 
 
 @_is(aten.linalg_matrix_power, aten.matrix_power)
 def matrix_power(a: Payload, n: int) -> Payload:
     """`a` to the power of a whole number."""
-    return dispatch.matrix_power(a, n)
+    return ops.matrix_power(a, n)
 
 
 # -- copies --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The lookup, in this order: an entry for the types (`tjt.implements`), the nearest by class where
 there is none for them exactly; the table here, by which ATen's operations are those of tanjax; for
-quantities the dense entry itself, whose units follow from what it computes (`tj.lift`); a visible
+quantities the dense entry itself, whose units follow from what it computes (`lift`); a visible
 densify, and the dense entry.
 
 Sharp edges. A function that returns `NotImplemented` leaves a case to what comes after it: the
@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import torch
 from torch._ops import OpOverload
 
-import tanjax.dispatch as tj
 from tanjax._errors import NoRuleError, UnitError, message
 from tanjax.arrays import (
     Dense,
@@ -33,6 +32,7 @@ from tanjax.arrays import (
     stored_of,
     unitful,
 )
+from tanjax.frontends import lift
 from tanjax.units import one
 
 from ._calls import call_of
@@ -137,7 +137,7 @@ def _with_units(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
             return entry.function(*args, **kwargs)
 
     try:
-        return tj.lift(run)(*[leaves[i] for i in moving])
+        return lift(run)(*[leaves[i] for i in moving])
     except UnitError as error:
         raise UnitError(f"{op}: {error}") from None
     except jax.errors.ConcretizationTypeError as error:

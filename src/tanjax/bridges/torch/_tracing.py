@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from tanjax import registry
+from tanjax import kernels
 from tanjax._errors import MutationError, NoRuleError, message
 from tanjax.arrays import is_structured
 
@@ -103,7 +103,7 @@ def _alias(place: Place) -> View:
     return alias
 
 
-@registry.custom_jvp
+@kernels.custom_jvp
 def _over(old: jax.Array, new: jax.Array) -> jax.Array:
     return new
 

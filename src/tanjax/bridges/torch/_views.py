@@ -79,7 +79,7 @@ class Root:
             raise TensorError(
                 message(
                     "a tensor made outside of a trace of JAX is written inside of it.",
-                    f"what is written: {value}",
+                    f"value: {value}",
                     hint="return the new value, or make the tensor inside: `t = t.clone()`.",
                 )
             )

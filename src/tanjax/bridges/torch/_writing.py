@@ -130,9 +130,10 @@ def _check_ours(op: OpOverload, targets: Sequence[Target]) -> None:
                 message(
                     f"{op}: a plain torch tensor cannot be written from one of tanjax.",
                     f"got: {target.dtype} of size {list(target.shape)}",
-                    hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is written; if it is"
-                    f" made by code of others: `with tjt.factories({_integers(target)}):` around "
-                    "it; for a plain module: `load_state_dict(tjt.revert(...))`.",
+                    hint="call `tjt.from_torch(t)` first, or `tjt.to_torch` on the value; if "
+                    "foreign code makes `t`, run it in "
+                    f"`with tjt.factories({_integers(target)}):`; for a plain module, "
+                    "`load_state_dict(tjt.revert(...))`.",
                 )
             )
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from tanjax import _marks, dispatch as tj
+from tanjax import _marks, operations as tj
 from tanjax._typing import AnyArray, DType, Function
 from tanjax.arrays import is_structured
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from tanjax import dispatch as tj
+from tanjax import operations as tj
 from tanjax._typing import DType, Natural, Shape
 from tanjax.arrays import destructure, is_quantity, is_structured, stored_of
 

@@ -13,7 +13,7 @@ from tanjax._errors import NoRuleError
 from tanjax._jaxpr_types import Aval, OpenJaxpr
 from tanjax._typing import Natural
 from tanjax.arrays import densify, stored_of
-from tanjax.dispatch import Factorization, SlogdetResult, factorize
+from tanjax.operations import Factorization, SlogdetResult, factorize
 
 _FACTORS = ("lu", "cholesky", "eigh", "svd", "qr", "geqrf", "schur", "tridiagonal")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from jaxtyping import PyTree
 
-from tanjax import dispatch as tj
+from tanjax import operations as tj
 from tanjax._errors import NoRuleError
 from tanjax._jaxpr_types import JaxVariable
 from tanjax._typing import Matrix, Natural

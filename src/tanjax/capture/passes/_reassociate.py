@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import PyTree
 
-from tanjax import arrays, dispatch as tj
+from tanjax import arrays, operations as tj
 from tanjax._jaxpr_types import Aval
 from tanjax._marks import Static
 from tanjax._typing import AnyArray, Natural

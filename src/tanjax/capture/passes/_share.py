@@ -18,10 +18,10 @@ from collections.abc import Callable
 import jax
 from jaxtyping import PyTree
 
-from tanjax import dispatch as tj
+from tanjax import operations as tj
 from tanjax._jaxpr_types import JaxVariable
 from tanjax._typing import AnyArray, Function, Natural
-from tanjax.dispatch import Factorization
+from tanjax.operations import Factorization
 
 from .._equations import Equation, Variable
 from .._interpreter import handles

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax import _marks, arrays, dispatch as tj
+from tanjax import _marks, arrays, operations as tj
 from tanjax._typing import Matrix
 
 from .._equations import Equation, Literal, Operand, Variable

@@ -9,7 +9,7 @@ import torch
 from jax import lax
 from jax.typing import ArrayLike
 
-from tanjax import dispatch, registry
+from tanjax import kernels, operations as ops
 
 from .._promotion import category
 from .._registry import implements
@@ -152,7 +152,7 @@ def linalg_det(A: Array, *, contiguous: bool = True) -> tuple[Array, Array, Arra
     return _det(sign * jnp.prod(diagonal, -1), A), lu, pivots
 
 
-@registry.custom_jvp
+@kernels.custom_jvp
 def _det(value: Array, a: Array) -> Array:
     return value
 
@@ -160,7 +160,7 @@ def _det(value: Array, a: Array) -> Array:
 @_det.defjvp
 def _det_slope(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     """By cofactors: those of a singular matrix do not follow from its factors."""
-    return _det(*primals), jax.jvp(dispatch.det, primals[1:], tangents[1:])[1]
+    return _det(*primals), jax.jvp(ops.det, primals[1:], tangents[1:])[1]
 
 
 @implements(aten._linalg_slogdet.default, layout=True)
@@ -191,7 +191,7 @@ def cholesky_inverse(self: Array, upper: bool = False) -> Array:
 @implements(aten.linalg_matrix_exp)
 def linalg_matrix_exp(self: Array) -> Array:
     matrix("linalg.matrix_exp", self)
-    return dispatch.expm(self)
+    return ops.expm(self)
 
 
 def _tolerance(x: ArrayLike, s: Array) -> Array:
@@ -224,7 +224,7 @@ def linalg_pinv(
     return _pinv(jnp.matmul(adjoint(vh) * inverse[..., None, :], adjoint(u)), self)
 
 
-@registry.custom_jvp
+@kernels.custom_jvp
 def _pinv(value: Array, a: Array) -> Array:
     return value
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from tanjax import registry
+from tanjax import kernels
 
 from .._registry import implements
 from .._typing import Argument, Number
@@ -96,7 +96,7 @@ def nll_loss_backward(
     return out if self.ndim == 1 else jnp.moveaxis(out, -1, 1)
 
 
-@registry.custom_jvp
+@kernels.custom_jvp
 def _cross_entropy(x: Array, target: Array) -> Array:
     with_log = target * jnp.maximum(jnp.log(x), -100)
     return -with_log - (1 - target) * jnp.maximum(jnp.log1p(-x), -100)

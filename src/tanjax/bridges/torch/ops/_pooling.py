@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from tanjax import registry
+from tanjax import kernels
 from tanjax._typing import DType
 
 from .._promotion import category
@@ -108,7 +108,7 @@ def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
     """The largest numbers, for JAX to differentiate: it does not, a window of pairs."""
     rows = product(self.shape[:-n])
 
-    @registry.custom_jvp
+    @kernels.custom_jvp
     def taken(values: Array, self: Array, indices: Array) -> Array:
         return values
 

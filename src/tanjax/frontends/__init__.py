@@ -1,0 +1,13 @@
+"""Layer 7: what users write: operators, NumPy's protocols, `tanjax.numpy`, `tj.lift`."""
+
+from ._operators import install
+from ._stacking import concatenate as concatenate, stack as stack
+from .lift import lift as lift
+from .namespaces import (
+    Namespace as Namespace,
+    function as function,
+    mirror as mirror,
+    scipy_modules as scipy_modules,
+)
+
+install()

@@ -1,0 +1,111 @@
+"""`eigh`, `svd` and `pinv` as NumPy promises them: sorted, by the rank of the whole matrix.
+
+The operations keep structure instead: the order of the structure, the rank of each block. Code
+that is written for `numpy.linalg` reads `s[0]` as the largest singular value: it gets these, also
+through `tanjax.numpy`, NumPy's protocols and `tj.lift`. Values alone are the operation's, sorted;
+vectors become dense, visibly, unless they are a permutation.
+
+    numpy.linalg.svd(tj.Diagonal(jnp.array([1.0, -3.0])))[1]  # [3. 1.]
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Shaped
+
+from tanjax import operations as ops
+from tanjax._typing import AnyArray, DenseArray, Factor, Natural
+from tanjax.arrays import (
+    Diagonal,
+    Hermitian,
+    Identity,
+    LowRank,
+    Permutation,
+    Scaled,
+    Symmetric,
+    Triangular,
+    densified,
+    is_structured,
+)
+from tanjax.operations import BY_NAME, EighResult, SVDResult, refused, transpose
+
+_HINT = "use tanjax's operation, which keeps the order and the ranks of the structure"
+
+
+def eigh(a: Shaped[AnyArray, "*batch n n"]) -> EighResult:
+    """Ascending eigenvalues, and eigenvectors in their order. **Raises:** as `tj.eigh`."""
+    w, v = ops.eigh(a)
+    if not is_structured(v):
+        return EighResult(w, v)
+    order = jnp.argsort(w, -1)
+    w = jnp.take_along_axis(w, order, -1)
+    if isinstance(v, Identity):
+        return EighResult(w, transpose(Permutation(order, v.dtype)))
+    return EighResult(w, _columns(_dense("eigh", v), order))
+
+
+def svd(
+    a: Shaped[AnyArray, "*batch m n"], full_matrices: bool = True, compute_uv: bool = True
+) -> SVDResult | Natural:
+    """Descending singular values, and vectors in their order."""
+    if not compute_uv:
+        return singular_values(a)
+    u, s, vh = ops.svd(a, full_matrices)
+    if not (is_structured(u) or is_structured(vh)):
+        return SVDResult(u, s, vh)
+    count = s.shape[-1]
+    if count != min(a.shape[-2:]):
+        return ops.svd(_dense("svd", a), full_matrices)
+    order = jnp.argsort(-s, -1)
+    places = lambda k: jnp.concatenate(
+        [order, jnp.broadcast_to(jnp.arange(count, k), (*s.shape[:-1], k - count))], -1
+    )
+    u = _columns(_dense("svd", u), places(u.shape[-1]))
+    vh = jnp.take_along_axis(_dense("svd", vh), places(vh.shape[-2])[..., None], -2)
+    return SVDResult(u, jnp.take_along_axis(s, order, -1), vh)
+
+
+def singular_values(a: Shaped[AnyArray, "*batch m n"]) -> DenseArray:
+    """As many as the smaller side: the operation leaves out some that are zero."""
+    s = -jnp.sort(-ops.svd(a, compute_uv=False))
+    missing = min(a.shape[-2:]) - s.shape[-1]
+    return jnp.pad(s, (*[(0, 0)] * (s.ndim - 1), (0, missing)))
+
+
+def pinv(a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None) -> Natural:
+    """By the largest singular value of all, not of each factor or block."""
+    return ops.pinv(a if has_one_rank(a) else _dense("pinv", a), rtol)
+
+
+def diagonal(a: Natural, offset: int = 0) -> Natural:
+    """The entries `a[..., i, i + offset]`."""
+    if offset == 0:
+        return ops.diagonal(a)
+    if is_structured(a) and a.ndim == 2:
+        return a.off_diagonal(offset)
+    return jnp.diagonal(_dense("diagonal", a), offset, -2, -1)
+
+
+def trace(a: Natural, offset: int = 0) -> Natural:
+    """The sum of `diagonal(a, offset)`."""
+    return ops.trace(a) if offset == 0 else jnp.sum(diagonal(a, offset), -1)
+
+
+def has_one_rank(a: Natural) -> bool:
+    """Whether the operation, too, compares singular values with the largest of the whole matrix."""
+    if isinstance(a, Scaled):
+        return not is_structured(a.matrix) or has_one_rank(a.matrix)
+    return isinstance(a, Diagonal | Identity | Symmetric | Hermitian | Triangular | LowRank)
+
+
+def _dense(name: str, x: Natural) -> DenseArray:
+    return densified(x, f"linalg.{name}", _HINT) if is_structured(x) else x
+
+
+def _columns(x: DenseArray, order: DenseArray) -> DenseArray:
+    return jnp.take_along_axis(x, order[..., None, :], -1)
+
+
+# What NumPy and JAX call these.
+BY_NAME["linalg"] |= {"eigh": eigh, "svd": svd, "pinv": pinv, "diagonal": diagonal, "trace": trace}
+BY_NAME["numpy"] |= {"diagonal": refused("diagonal", diagonal), "trace": refused("trace", trace)}

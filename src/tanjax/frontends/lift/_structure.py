@@ -1,0 +1,275 @@
+"""Plain JAX code on structured arrays: its jaxpr, interpreted with our operations.
+
+An equation without a structured operand is JAX's own. One with some runs the operation that keeps
+the structure where there is one for its primitive, or for the function of JAX's that it calls;
+other calls are entered, and loops and branches run with the structure in them where it comes back
+as it went in. Everything else sees dense arrays, as loudly as `tj.densify` says: also functions
+with a derivative of their own (`jax.custom_jvp`, `jax.custom_vjp`), which must not lose it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.tree_util import PyTreeDef
+from jaxtyping import PyTree
+
+from tanjax import _compat, operations as ops
+from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Readable
+from tanjax._jaxprs import is_literal
+from tanjax._typing import DType, Function, Shape
+from tanjax.arrays import (
+    AbstractArray,
+    densified,
+    is_hermitian,
+    is_real,
+    is_structured,
+)
+
+from ._entrywise import HANDLERS as ENTRYWISE, Kept
+from ._functions import Results, as_traced, named
+from ._masks import made, selected, symbol
+from ._triangles import triangle
+
+
+def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
+    """The results of a jaxpr on arguments of which some are structured arrays."""
+    known: dict[JaxVariable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known.update(zip(jaxpr.invars, args, strict=True))
+
+    def read(v: JaxVariable) -> PyTree:
+        return v.val if is_literal(v) else known[v]
+
+    for eqn in jaxpr.eqns:
+        operands = list(map(read, eqn.invars))
+        known.update(zip(eqn.outvars, _results(eqn, operands), strict=True))
+    return [made(read(v)) for v in jaxpr.outvars]
+
+
+def _results(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
+    if any(map(is_structured, operands)):
+        kept = _kept(eqn, operands)
+        if kept is not NotImplemented:
+            return list(kept)
+        operands = _all_dense(eqn, operands)
+    found = symbol(eqn, operands, lambda: _compat.bind(eqn, list(map(made, operands)))[0])
+    if found is not None:
+        return [found]
+    operands = list(map(made, operands))
+    with _known(eqn, operands):
+        return _compat.bind(eqn, operands)
+
+
+def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[None]:
+    """A known number of another dtype is known: bounds of `jnp.clip` decide what stays zero."""
+    number = eqn.primitive.name == "convert_element_type" and jnp.ndim(operands[0]) == 0
+    if number and not isinstance(operands[0], jax.core.Tracer):
+        return jax.ensure_compile_time_eval()
+    return contextlib.nullcontext()
+
+
+def _kept(eqn: JaxEquation, operands: list[PyTree]) -> Results:
+    """The results of an equation with structured operands, or `NotImplemented`."""
+    name = eqn.primitive.name
+    if name == "select_n" and len(operands) == 3:
+        kept = selected(*operands)
+        return NotImplemented if kept is None else [kept]
+    if name in _NAMED:
+        found = named(eqn, list(map(made, operands)))
+        if found is not NotImplemented:
+            return found
+    if name in _CALLS:
+        closed: Any = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+        return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
+    operands = list(map(made, operands))
+    if name in _CONTROL:
+        return _CONTROL[name](eqn, operands)
+    handler = _KEEPING.get(name)
+    result = NotImplemented if handler is None else handler(eqn, *operands)
+    kept = result is not NotImplemented and as_traced([result], eqn)
+    return [result] if kept else NotImplemented
+
+
+def _all_dense(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
+    hint = "write this step with one of tanjax's operations"
+    name = f"lift: {eqn.primitive.name}"
+    return [densified(x, name, hint) if is_structured(x) else x for x in operands]
+
+
+_CALLS = ("pjit", "jit", "closed_call", "remat", "remat2", "checkpoint")
+_NAMED = ("pjit", "jit", "custom_jvp_call")  # which functions of JAX's own are
+
+
+# -- loops and branches ----------------------------------------------------------------------------
+
+
+def _inner(closed: Readable, operands: list[PyTree]) -> list[PyTree]:
+    return interpret(closed.jaxpr, closed.consts, operands)
+
+
+def _arrays(operands: list[PyTree]) -> list[PyTree]:
+    """Literals as arrays, which a loop can carry."""
+    return [x if is_structured(x) else jnp.asarray(x) for x in operands]
+
+
+def _settled(step: Function, carry: list[PyTree], name: str) -> list[PyTree]:
+    """A carry that a step gives back in the types in which it went in; others become dense."""
+    for _ in range(len(carry) + 1):
+        new = jax.eval_shape(step, carry)
+        same = [_kind(a) == _kind(b) for a, b in zip(carry, new, strict=True)]
+        if all(same):
+            break
+        hint = "give back the carry as the type in which it came"
+        carry = [
+            c if ok or not is_structured(c) else densified(c, name, hint)
+            for c, ok in zip(carry, same, strict=True)
+        ]
+    return carry
+
+
+def _kind(x: PyTree) -> tuple[PyTreeDef, list[tuple[Shape, DType]]]:
+    leaves, tree = jax.tree.flatten(x)
+    return tree, [(jnp.shape(v), jnp.result_type(v)) for v in leaves]
+
+
+def _dense_where_changed(new: list[PyTree], carry: list[PyTree], name: str) -> list[PyTree]:
+    """The results of a step: dense where the carry is (a structured result for a dense carry)."""
+    hint = "start with a structured carry"
+    return [
+        densified(n, name, hint) if is_structured(n) and not is_structured(c) else n
+        for n, c in zip(new, carry, strict=True)
+    ]
+
+
+def _scan(eqn: JaxEquation, operands: list[PyTree]) -> Results:
+    p = eqn.params
+    _, consts, carry, rows = map(_arrays, _compat.Loop.of(p).cut(operands))
+    if any(map(is_structured, rows)):
+        return NotImplemented  # of more than two dimensions
+    count = len(carry)
+
+    def step(carry: list[PyTree], row: list[PyTree]) -> tuple[list[PyTree], list[PyTree]]:
+        out = _inner(p["jaxpr"], [*consts, *carry, *row])
+        ys = [
+            densified(y, "lift: scan", "return a vector") if is_structured(y) else y
+            for y in out[count:]
+        ]
+        return _dense_where_changed(out[:count], carry, "lift: scan"), ys
+
+    first = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
+    carry = _settled(lambda c: jax.eval_shape(step, c, first)[0], carry, "lift: scan")
+    how = {k: p[k] for k in ("reverse", "unroll", "length")}
+    carry, ys = lax.scan(step, carry, rows, **how)
+    return [*carry, *ys]
+
+
+def _while(eqn: JaxEquation, operands: list[PyTree]) -> Results:
+    p = eqn.params
+    tested, fixed, carry, _ = map(_arrays, _compat.Loop.of(p).cut(operands))
+
+    def step(carry: list[PyTree]) -> list[PyTree]:
+        new = _inner(p["body_jaxpr"], [*fixed, *carry])
+        return _dense_where_changed(new, carry, "lift: while")
+
+    carry = _settled(step, carry, "lift: while")
+    return lax.while_loop(lambda c: _inner(p["cond_jaxpr"], [*tested, *c])[0], step, carry)
+
+
+def _cond(eqn: JaxEquation, operands: list[PyTree]) -> Results:
+    index, *rest = operands
+    branches = [functools.partial(_inner, closed) for closed in eqn.params["branches"]]
+    shapes = [list(map(_kind, jax.eval_shape(branch, rest))) for branch in branches]
+    same = [all(kind == kinds[0] for kind in kinds) for kinds in zip(*shapes, strict=True)]
+
+    def agreeing(branch: Function) -> Function:
+        hint = "let all branches return the same type"
+        return lambda operands: [
+            x if ok or not is_structured(x) else densified(x, "lift: cond", hint)
+            for x, ok in zip(branch(operands), same, strict=True)
+        ]
+
+    return lax.switch(index, list(map(agreeing, branches)), rest)
+
+
+_CONTROL: dict[str, Function] = {"scan": _scan, "while": _while, "cond": _cond}
+
+
+# -- primitives ------------------------------------------------------------------------------------
+
+
+def _dot_general(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
+    (contract_a, contract_b), (batch_a, _) = eqn.params["dimension_numbers"]
+    if batch_a or max(a.ndim, b.ndim) > 2:
+        return NotImplemented
+    if len(contract_a) == a.ndim == b.ndim == 2:
+        same = tuple(contract_a) == tuple(contract_b)
+        return ops.dot(a, b if same else ops.transpose(b))
+    if len(contract_a) != 1:
+        return NotImplemented
+    if a.ndim == 2 and contract_a[0] == 0:
+        a = ops.transpose(a)
+    if b.ndim == 2 and contract_b[0] == 1:
+        b = ops.transpose(b)
+    return ops.matmul(a, b)
+
+
+def _transpose(eqn: JaxEquation, a: PyTree) -> PyTree:
+    if tuple(eqn.params["permutation"]) != (1, 0):
+        return NotImplemented
+    return a if is_hermitian(a) and is_real(a) else ops.transpose(a)
+
+
+def _add(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
+    """A sum; JAX adds a matrix and its transpose before `cholesky` and `eigh`."""
+    return ops.multiply(a, 2) if a is b else ops.add(a, b)
+
+
+def _triangular_solve(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
+    p = eqn.params
+    t = triangle(a, p["lower"], p["unit_diagonal"]) if is_structured(a) and a.ndim == 2 else None
+    if t is None or is_structured(b) or b.ndim != 2:
+        return NotImplemented
+    t = ops.transpose(t) if p["transpose_a"] == p["left_side"] else t
+    t = t.conj() if p["conjugate_a"] else t
+    return ops.solve(t, b) if p["left_side"] else ops.solve(t, b.T).T
+
+
+def _reduce_sum(eqn: JaxEquation, a: PyTree) -> PyTree:
+    axes = eqn.params["axes"]
+    if len(axes) == a.ndim:
+        return ops.sum(a)
+    return ops.sum(a, axis=axes[0]) if len(axes) == 1 else NotImplemented
+
+
+def _same_type(eqn: JaxEquation, a: PyTree) -> Kept:
+    dtype = eqn.params.get("new_dtype", a.dtype)
+    if dtype == a.dtype:
+        return a
+    return a.astype(dtype) if isinstance(a, AbstractArray) else NotImplemented
+
+
+_KEEPING: dict[str, Function] = {
+    "dot_general": _dot_general,
+    "transpose": _transpose,
+    "reduce_sum": _reduce_sum,
+    "convert_element_type": _same_type,
+    "copy": _same_type,
+    "copy_p": _same_type,
+    "stop_gradient": lambda eqn, a: jax.tree.map(lax.stop_gradient, a),
+    "conj": lambda eqn, a: a.conj() if isinstance(a, AbstractArray) else NotImplemented,
+    "neg": lambda eqn, a: ops.negative(a),
+    "add": _add,
+    "add_any": _add,
+    "sub": lambda eqn, a, b: ops.subtract(a, b),
+    "mul": lambda eqn, a, b: ops.multiply(a, b),
+    "div": lambda eqn, a, b: ops.divide(a, b) if not is_structured(b) else NotImplemented,
+    "cholesky": lambda eqn, a: ops.cholesky(a) if is_hermitian(a) else NotImplemented,
+    "triangular_solve": _triangular_solve,
+    **ENTRYWISE,
+}

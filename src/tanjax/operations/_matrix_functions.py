@@ -1,0 +1,269 @@
+"""Functions of matrices and matrix equations: names, signatures, and what they mean for units.
+
+    X = tj.sqrtm(A)
+    P = tj.solve_discrete_lyapunov(A, Q)
+
+What they do to dense arrays is in `matrix_functions/`, to structured ones in the rule packs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Shaped
+
+from tanjax import kernels as dense
+from tanjax._typing import AnyArray, Arraylike, Function
+from tanjax.arrays import Unitful
+from tanjax.registry import operation
+from tanjax.registry.quantities import graphed, labelled
+from tanjax.units.signatures import not_linear
+
+from . import _checks as checks
+from ._factorization_checks import of_hermitian, product_of_hermitian
+
+# A square matrix, or a batch of dense ones.
+Square: TypeAlias = Shaped[AnyArray, "*batch n n"]
+
+
+def unit_of_power(raw: Any, a: Unitful, *rest: Arraylike) -> Unitful:
+    """A power of a quantity: that power of its unit."""
+    power = raw.keywords["t" if "t" in raw.keywords else "n"]
+    if not a.label.is_linear:
+        raise not_linear(raw.__name__, "a", a.label)
+    return labelled(
+        graphed(raw, max(2, abs(power)), spread=True)(a.stored), a.label ** _exact(power)
+    )
+
+
+def _exact(power: float) -> Fraction:
+    """The power that is meant: a third, where `1 / 3` is written."""
+    return Fraction(power).limit_denominator(1000)
+
+
+@operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
+def expm(a: Square) -> Square:
+    r"""The matrix exponential of `(..., n, n)`, by balancing, scaling and squaring.
+
+    Entries of a matrix of states in units far apart keep their digits: a diagonal similarity with
+    powers of two makes it well scaled first.
+
+    **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric`, `Hermitian` and `SymTridiagonal`
+    (of which every function is `Symmetric`); about
+    $(20 + 2s)\,n^3$ operations for dense matrices, $s = \log_2(\|A\|_1 / 5.4)$ of the balanced
+    matrix; nan beyond $s = 32$.
+    **Units:** pure numbers only. **Raises:** `ShapeError` if `a` is not square.
+    **Derivative:** $\bar A = L(A^\top, \bar X)$ with the Fréchet derivative $L$, in both modes by a
+    forward pass through the algorithm, which keeps none of its squares.
+    **References:** Osborne 1960; Higham 2005; Al-Mohy and Higham 2009.
+    """
+    return dense.exponential(a)
+
+
+@operation(dense=True, check=checks.square, units="a: u -> u^1/2", core_ndims=(2,))
+def sqrtm(a: Square, *, upper_triangular: bool = False) -> Square:
+    r"""The principal square root of `(..., n, n)`: eigenvalues in the right half plane.
+
+    A real matrix gives a real one. One with negative eigenvalues has no real principal root, and
+    gives nan: make it complex to get the complex one. `upper_triangular=True` saves the Schur
+    factorisation of a matrix that is upper triangular.
+
+    **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric` and `Hermitian`, by factors for
+    `Kronecker`; a complex Schur factorisation for dense ones (on CPU only).
+    **Raises:** `ShapeError` if `a` is not square.
+    **Derivative:** $W$ of $X^\top W + W X^\top = \bar X$; `inf` or nan where `a` is singular.
+    **References:** Björck and Hammarling 1983.
+    """
+    return dense.square_root(a, upper_triangular=upper_triangular)
+
+
+@operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
+def logm(a: Square, *, upper_triangular: bool = False) -> Square:
+    r"""The principal logarithm of `(..., n, n)`: imaginary parts of eigenvalues within $\pi$.
+
+    A real matrix gives a real one, nan if it has negative eigenvalues; a singular one gives nan or
+    `-inf`. **Units:** pure numbers only. `upper_triangular` and cost as for `sqrtm`, with some
+    square roots of the triangular factor.
+    **Raises:** `ShapeError` if `a` is not square.
+    **Derivative:** $\bar A = L_{\exp}(X^\top, \cdot)^{-1} \bar X$, by the roots that gave $X$.
+    **References:** Al-Mohy and Higham 2012; Al-Mohy, Higham and Relton 2013.
+    """
+    return dense.logarithm(a, upper_triangular=upper_triangular)
+
+
+@operation(
+    dense=True,
+    check=checks.square,
+    static={"t": checks.real_number},
+    units=unit_of_power,
+    core_ndims=(2,),
+)
+def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = False) -> Square:
+    r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as `scipy.linalg`'s.
+
+    A whole `t` is `matrix_power`. For a traced `t` write `tj.expm(t * tj.logm(a))`.
+    Negative eigenvalues of a real matrix give nan, as in `sqrtm`.
+    **Units:** $u^t$, with `t` as the fraction that it is next to. **Cost:** one `logm` and `expm`.
+    **Raises:** `ShapeError` if `a` is not square; `TypeError` for a traced `t`, or one that is no
+    real number.
+    **Derivative:** that of $A^k \exp((t - k)\log A)$, $k$ the whole number next to $t$.
+    """
+    return dense.fractional_power(a, t, upper_triangular=upper_triangular)
+
+
+@operation(
+    dense=True,
+    check=checks.square,
+    static={"n": checks.whole_number},
+    units=unit_of_power,
+    core_ndims=(2,),
+)
+def matrix_power(a: Square, n: int) -> Square:
+    r"""The power $A^n$ of `(..., n, n)` for a whole Python number, of the inverse if negative.
+
+    Keeps the type of every array type whose products do; of a band it is a wider band, and dense
+    if `n` times the width is that of the matrix, or `n` negative. **Units:** $u^n$.
+    **Raises:** `ShapeError` if `a` is not square; `TypeError` if `n` is no whole number.
+    **Cost:** $O(\log n)$ products. **Derivative:** that of these products.
+    """
+    return jnp.linalg.matrix_power(a, n)
+
+
+@operation(dense=True, check=of_hermitian, units="a: 1 -> 1", core_ndims=(2, 0))
+def funm_hermitian(a: Square, func: Function, *, symmetrize_input: bool = True) -> Square:
+    r"""$U\,\mathrm{diag}(f(\lambda))\,U^H$ of a Hermitian (or real symmetric) `(..., n, n)`.
+
+    **Arguments:** `a`: of a dense matrix, the Hermitian part is taken; `func`: from eigenvalues to
+    values, each by itself, such as `jnp.exp`; JAX must differentiate it. It may close over arrays
+    by which JAX then differentiates, too. `tj.rules.WithDifferences` gives it divided differences
+    in closed form. `symmetrize_input=False`: a dense `a` is Hermitian, which saves a pass and is
+    not checked, as in `jax.numpy.linalg.eigh`; derivatives are the same.
+
+    Safe at equal eigenvalues: derivatives are divided differences with their limits,
+    $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, and those of second order.
+    **Units:** pure numbers. **Cost:** one `eigh`; a second derivative $n^3$ values of $f''$.
+    **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type, or
+    `func` changes shapes.
+    **References:** Daleckii and Krein 1965; Higham 2008, section 3.2.
+    """
+    return dense.of_hermitian(a, func, symmetrize_input)
+
+
+@operation(dense=True, check=product_of_hermitian, units="a: 1, b: v -> v", core_ndims=(2, 2))
+def funm_multiply(
+    a: Square, b: Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"], func: Function
+) -> Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"]:
+    r"""`funm_hermitian(a, func) @ b`, without that matrix: `b` is `(n,)` or `(..., n, k)`.
+
+        y = tj.funm_multiply(A, b, jnp.sqrt)  # a Gaussian sample with the covariance A
+
+    For a root, an exponential or any other function of which only products are wanted: beside one
+    `eigh` it takes $O(n^2 k)$, and its gradient two products of $n^3$, where that of the matrix
+    takes four. **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`; `b`
+    may have any unit, which the result has. An eigenvalue that is negative only by rounding is what
+    `func` makes of it: nan for `jnp.sqrt`.
+    **Raises:** `ShapeError` as there, and if `b` does not fit.
+    **Derivative:** $\bar A = U (f[\lambda_i, \lambda_j] \odot (U^H \bar y)(U^\top b)^\top) U^H$,
+    its Hermitian part; $\bar b = f(A)^\top \bar y$. Second derivatives by `a` and by
+    arrays that `func` closes over need distinct eigenvalues.
+    **References:** Daleckii and Krein 1965; Higham 2008, sections 3.2 and 13.
+    """
+    return dense.multiply_hermitian(a, b, func)
+
+
+@operation(dense=True, check=checks.sylvester, units="a: u, b: u, q: v -> v/u", core_ndims=(2,))
+def solve_sylvester(
+    a: Shaped[AnyArray, "*_ m m"], b: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ m n"]
+) -> Shaped[AnyArray, "*_ m n"]:
+    r"""The `x` with `a x + x b = q`, for `a` `(..., m, m)`, `b` `(..., n, n)`, `q` `(..., m, n)`.
+
+    Unique if no eigenvalue of `a` is minus one of `b`; else `inf` or nan.
+    **Cost:** two complex Schur factorisations (CPU only), or `eigh` where both matrices are
+    `Diagonal`, `Symmetric` or `Hermitian`. **Raises:** `ShapeError` if shapes do not fit.
+    **Derivative:** with $A^\top W + W B^\top = \bar X$ by the same factors: $\bar Q = W$,
+    $\bar A = -W X^\top$, $\bar B = -X^\top W$. **References:** Bartels and Stewart 1972.
+    """
+    checks.sylvester("solve_sylvester", a, b, q)
+    return dense.sylvester(a, b, q)
+
+
+@operation(dense=True, check=checks.lyapunov, units="a: u, q: v -> v/u", core_ndims=(2,))
+def solve_lyapunov(
+    a: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ n n"]
+) -> Shaped[AnyArray, "*_ n n"]:
+    r"""The `x` with `a x + x a^H = q`: `scipy.linalg.solve_continuous_lyapunov`, with its sign.
+
+    So the covariance of $dx = A x\,dt + dw$ is `solve_lyapunov(A, -Q)`. A `Symmetric` or
+    `Hermitian` `q` gives such an `x`. **Cost:** one complex Schur factorisation (CPU only), or
+    `eigh`. **Raises:** `ShapeError` if shapes do not fit.
+    **Derivative:** with $A^\top W + W \overline A = \bar X$: $\bar Q = W$, and for real matrices
+    $\bar A = -W X^\top - W^\top X$.
+    """
+    checks.lyapunov("solve_lyapunov", a, q)
+    return dense.lyapunov(a, q)
+
+
+@operation(dense=True, check=checks.lyapunov, units="a: 1, q: v -> v", core_ndims=(2,))
+def solve_discrete_lyapunov(
+    a: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ n n"]
+) -> Shaped[AnyArray, "*_ n n"]:
+    r"""The `x` with `x - a x a^H = q`: `scipy.linalg.solve_discrete_lyapunov`, with its sign.
+
+    The covariance of $x_{k+1} = A x_k + w_k$. Unique if no product of two eigenvalues of `a` (one
+    conjugated) is 1. **Units:** `a` is a pure number. **Cost, errors:** those of `solve_lyapunov`.
+    **Derivative:** with $W - A^\top W \overline A = \bar X$: $\bar Q = W$, and for real matrices
+    $\bar A = W A X^\top + W^\top A X$. **References:** Kitagawa 1977.
+    """
+    checks.lyapunov("solve_discrete_lyapunov", a, q)
+    return dense.discrete_lyapunov(a, q)
+
+
+def complex_sqrtm(a: Square) -> Square:
+    """SciPy's root is complex, so that negative eigenvalues have one."""
+    return sqrtm(a.astype(np.promote_types(a.dtype, np.complex64)))
+
+
+# The functions of JAX that an operation serves for structured arrays, by namespace.
+OF_MATRICES: dict[str, dict[str, Function]] = {
+    "linalg": {"matrix_power": matrix_power},
+    "scipy.linalg": {"expm": expm, "sqrtm": complex_sqrtm, "solve_sylvester": solve_sylvester},
+}
+
+
+def _sqrtm_with_derivative(raw: Function) -> Function:
+    """`jax.scipy.linalg.sqrtm`, always complex, which JAX does not differentiate."""
+
+    @functools.wraps(raw)
+    def call(A: Arraylike, blocksize: int = 1) -> AnyArray:
+        if blocksize > 1:
+            return raw(A, blocksize)  # which refuses
+        (A,) = dense.inexact(A)
+        return sqrtm(A.astype(np.promote_types(A.dtype, np.complex64)))
+
+    return call
+
+
+def _sylvester_with_derivative(raw: Function) -> Function:
+    """`jax.scipy.linalg.solve_sylvester`, whose method by Schur forms has no derivative in JAX."""
+
+    @functools.wraps(raw)
+    def call(
+        A: Arraylike, B: Arraylike, C: Arraylike, *, method: str = "schur", tol: float = 1e-8
+    ) -> AnyArray:
+        if method != "schur":
+            return raw(A, B, C, method=method, tol=tol)
+        return solve_sylvester(A, B, C)
+
+    return call
+
+
+# What takes the place of functions of JAX that have no derivative: their signatures and results.
+DIFFERENTIABLE: dict[str, Callable[[Function], Function]] = {
+    "scipy.linalg.sqrtm": _sqrtm_with_derivative,
+    "scipy.linalg.solve_sylvester": _sylvester_with_derivative,
+}
