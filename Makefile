@@ -15,6 +15,9 @@ FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/gr
 TYPES := --tanjax-check tanjax
 CASES := $(TYPES) --tanjax-check tanjax_rules
 
+# Whose every sentence has a subject and an end. A room joins when its prose is rewritten, and stays.
+PROSE := docs/pages
+
 BIN := $(VENV)/bin
 
 # One thread per process: the test workers share the cores, and timings compare like with like.
@@ -75,10 +78,11 @@ check: $(VENV)/.ready-test  ## the cases of every rule by themselves
 plant: $(VENV)/.ready-test  ## plant bugs in a copy of the tree, one at a time: which test catches each?
 	$(BIN)/python tests/support/plant.py $(ARGS)
 
-lint: $(VENV)/.ready-test  ## style, formatting and types
+lint: $(VENV)/.ready-test  ## style, formatting, types and prose
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy src rules
+	$(BIN)/python docs/check_prose.py README.md CHANGELOG.md CONTRIBUTING.md $(PROSE)
 
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
