@@ -19,7 +19,7 @@ pytestmark = pytest.mark.docs
 
 PAGES = Path(__file__).parent / "pages"
 PACKAGE = Path(tanjax.__file__).parent
-TORCH = PACKAGE / "bridges" / "torch"
+TORCH = PACKAGE.with_name("tanjax_torch")
 
 
 def face(file):
@@ -63,7 +63,7 @@ FILES |= {f"nn.{name}": ("nn.py", name) for name in defined(TORCH / "nn.py") if 
         # The folder `capture` and its function have one name.
         ("api", "tanjax", NAMES - {"capture"} | {"capture.capture"} | BESIDES),
         ("api_bridges", "tanjax", BRIDGES),
-        ("api_torch", "tanjax.bridges.torch", FILES),
+        ("api_torch", "tanjax_torch", FILES),
     ],
 )
 def test_page_lists_every_public_name(page, package, names):

@@ -132,7 +132,7 @@ def test_four_devices_of_two_processes(tmp_path):
     [
         pytest.param(("tanjax", "tanjax_rules"), id="tanjax"),
         pytest.param(
-            ("tanjax.bridges.torch",),
+            ("tanjax_torch",),
             marks=[
                 pytest.mark.torch,
                 pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no PyTorch"),

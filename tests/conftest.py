@@ -9,13 +9,13 @@ from tanjax.transforms._making import said_of_powers
 said_of_powers.set()  # tests of quantities that leave their dtype are many: one test looks at it
 tj.rules.packs()  # before a test imports a module of theirs: each rule says from which one it is
 
-collect_ignore = [] if importlib.util.find_spec("torch") else ["bridges/torch"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["torch"]
 
 
 def pytest_terminal_summary(terminalreporter):
     """Say in the summary that PyTorch's tests were not run."""
     if collect_ignore:
-        said = "torch is not installed: tests/bridges/torch were NOT run (`make test-torch` does)"
+        said = "torch is not installed: tests/torch were NOT run (`make test-torch` does)"
         terminalreporter.write_sep("=", said, yellow=True)
 
 

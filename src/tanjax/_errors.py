@@ -185,7 +185,7 @@ def incompatible(operation: str, left: str, right: str, hint: str = "") -> UnitE
     )
 
 
-_OURS = {"tanjax", "tanjax_rules", "jax", "contextlib", "functools"}
+_OURS = {"tanjax", "tanjax_rules", "tanjax_torch", "jax", "contextlib", "functools"}
 
 
 def outside() -> int:

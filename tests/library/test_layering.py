@@ -139,6 +139,8 @@ def upward_imports(package: Path) -> list[str]:
                 faults.append(f"{path}:{line}: relative import leaves the layer `{here}`")
             parts = name.split(".")
             target = parts[0] if level else "".join(parts[1:2])
+            if parts[0] == "tanjax_torch" and inside != ("bridges", "torch"):
+                faults.append(f"{path}:{line}: `{here}` imports `tanjax_torch`")
             of_tanjax = parts[0] == "tanjax" if level == 0 else level == len(inside) == 1
             if of_tanjax and target not in allowed:
                 faults.append(f"{path}:{line}: `{here}` imports `{target or 'tanjax'}`")
@@ -354,10 +356,13 @@ def unplaced(tests: Path) -> list[str]:
     several modules do is tested in `together`, beside their tests; what the library does as a
     whole in `library`; whole programs of strangers in `programs`.
     """
-    sources = (tests.parent / "src" / "tanjax", tests.parent / "rules" / "tanjax_rules")
+    src, rules = tests.parent / "src", tests.parent / "rules"
     faults = []
     for path in sorted(tests.rglob("test_*.py")):
         folder = path.relative_to(tests).parent
+        sources = (src / "tanjax", rules / "tanjax_rules")
+        if folder.parts[:1] == ("torch",):
+            sources, folder = (src / "tanjax_torch",), folder.relative_to("torch")
         if folder.name == "together":
             homes = [root / folder.parent for root in sources]
         elif folder.as_posix() in ("library", "programs"):

@@ -88,14 +88,19 @@ def wheel(tmp_path_factory):
 
 @pytest.mark.processes
 def test_wheel_contents(wheel):
-    """The wheel holds every module of the two packages, READMEs, type marks, nothing else."""
+    """The wheel holds every module of the three packages, READMEs, type marks, nothing else."""
     names = set(zipfile.ZipFile(wheel).namelist())
     dist_info = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"
-    assert {name.split("/")[0] for name in names} == {"tanjax", "tanjax_rules", dist_info}
+    assert {name.split("/")[0] for name in names} == {
+        "tanjax",
+        "tanjax_rules",
+        "tanjax_torch",
+        dist_info,
+    }
     tops = (ROOT / "src", ROOT / "rules")
     sources = [path for top in tops for kind in ("*.py", "README.md") for path in top.rglob(kind)]
     expected = {"/".join(path.relative_to(ROOT).parts[1:]) for path in sources}
-    expected |= {"tanjax/py.typed", "tanjax_rules/py.typed"}
+    expected |= {f"{name}/py.typed" for name in ("tanjax", "tanjax_rules", "tanjax_torch")}
     assert {name for name in names if not name.startswith(dist_info)} == expected
     assert f"{dist_info}/licenses/LICENSE" in names
 

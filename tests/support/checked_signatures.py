@@ -29,6 +29,7 @@ ROOMS = (
     "tanjax.transforms",
     "tanjax.units",
     "tanjax_rules",
+    "tanjax_torch",
 )
 
 CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an `int` where `float` is written

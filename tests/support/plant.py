@@ -45,7 +45,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("planted.toml")
 FOLDER = ROOT / ".planted"
-ROOTS = {"tanjax": "src", "tanjax_rules": "rules", "soak": "property_tests"}
+ROOTS = {
+    "tanjax": "src",
+    "tanjax_torch": "src",
+    "tanjax_rules": "rules",
+    "soak": "property_tests",
+}
 CHECKED = ("tanjax", "tanjax_rules")  # the packages whose cases the kit runs
 # Tests of one process, which takes some 4 s to begin: the likeliest test alone, then so many that
 # this time hardly counts beside theirs, and the rest.
@@ -360,6 +365,7 @@ def mirror(path):
     if path.parts[0] == "property_tests":
         return ["property_tests/test_soak"]
     parts = [part.strip("_") for part in path.with_suffix("").parts[2:]]
+    parts = ["torch", *parts] if path.parts[1] == "tanjax_torch" else parts
     names = ["/".join(["tests", *parts[:-1], f"test_{parts[-1]}"])]
     names += ["/".join(["tests", *parts[:n], ""]) for n in range(len(parts) - 1, 0, -1)]
     return names + ["::tanjax_rules::"] * (path.parts[0] == "rules")
@@ -529,8 +535,8 @@ def main():
     if options.map:
         return
     if importlib.util.find_spec("torch") is None:
-        print("torch is not installed: the bugs of tanjax.bridges.torch are NOT planted")
-        chosen = [bug for bug in chosen if not bug.function.startswith("tanjax.bridges.torch")]
+        print("torch is not installed: the bugs of tanjax_torch are NOT planted")
+        chosen = [bug for bug in chosen if not bug.function.startswith("tanjax_torch")]
     with tempfile.TemporaryDirectory() as folder:
         tests_of = Map(collected(copy_of_tree(Path(folder))))
     start = time.perf_counter()

@@ -28,7 +28,17 @@ from tanjax.units import Unit
 _MOST = 200  # things looked at: beyond this a trace is no dearer
 _FIXED = (int, float, complex, str, bytes, type(None), Fraction, Unit, np.generic, np.dtype, type)
 _LIBRARIES = frozenset(
-    {"builtins", "functools", "itertools", "jax", "math", "numpy", "operator", "tanjax"}
+    {
+        "builtins",
+        "functools",
+        "itertools",
+        "jax",
+        "math",
+        "numpy",
+        "operator",
+        "tanjax",
+        "tanjax_torch",
+    }
 )
 
 

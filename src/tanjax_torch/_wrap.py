@@ -44,7 +44,7 @@ def wrap(function: Function) -> Function:
     **Raises:** `TensorError` for an argument that cannot be hashed, `DtypeError` for a plain tensor
     with numbers that JAX, as it is set up, does not hold.
 
-    >>> from tanjax.bridges.torch import from_jax
+    >>> from tanjax_torch import from_jax
     >>> wrap(lambda x: x**3)(from_jax(2.0))
     Tensor(8.)
     """

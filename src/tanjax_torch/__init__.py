@@ -1,12 +1,5 @@
 """PyTorch on the same rules: tensors over our arrays, torch's autograd, its modules and graphs."""
 
-from tanjax.bridges._missing import missing as _missing
-
-try:
-    import torch as _torch  # noqa: F401
-except ImportError as _error:
-    raise _missing("torch", "torch") from _error
-
 from . import (
     _dispatch as _dispatch,
     _functions as _functions,

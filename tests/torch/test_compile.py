@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from tanjax.bridges.torch import _compile, _fx
+from tanjax_torch import _compile, _fx
 from torch_comparison import compilations
 from torch_modules import modules
 

@@ -237,7 +237,7 @@ def _hooked(module: torch.nn.Module, params: State) -> State:
     changed = dict(params)
     for name, p in (*module.named_parameters(), *module.named_buffers()):
         hooks = {**(p._backward_hooks or {}), **(p._post_accumulate_grad_hooks or {})}
-        if not all(h.__module__.startswith("tanjax.") for h in hooks.values()):
+        if not all(h.__module__.startswith("tanjax_torch.") for h in hooks.values()):
             kind = "a tensor with a hook for its gradient"
             changed[name] = without_derivative(name, kind, params[name], ())
     return changed

@@ -265,7 +265,7 @@ def _settling() -> Change:
     while frame is not None:
         if frame.f_code is _APPLY:
             cls, args = frame.f_locals["cls"], frame.f_locals["args"]
-            if cls.__module__.startswith("tanjax."):
+            if cls.__module__.startswith("tanjax_torch."):
                 return lambda out: out
             inputs = [
                 a.payload

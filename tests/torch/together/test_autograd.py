@@ -16,7 +16,7 @@ from torch_comparison import alike
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::tanjax.bridges.torch.LiftWarning"),
+    pytest.mark.filterwarnings("ignore::tanjax_torch.LiftWarning"),
 ]
 
 DATA = torch.linspace(-1.3, 1.7, 12, dtype=torch.float64).reshape(3, 4).sin() + 0.1
