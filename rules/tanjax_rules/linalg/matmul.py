@@ -27,7 +27,7 @@ from tanjax.typing import (
 )
 
 from ..shapes import SquareDiagonal, SquareTriangular
-from .stacked import split, stacked
+from ..stacked import split, stacked
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
