@@ -63,8 +63,8 @@ _least_squares = tj.rules.custom_jvp(_sum_of_squares)
 
 @_least_squares.defjvp
 def _(primals: Sequence[PyTree], tangents: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
-    *moving, w = primals
-    return jax.jvp(lambda *x: _sum_of_squares(*x, w), tuple(moving), tuple(tangents[:-1]))
+    held = lambda base, u, d, b: _sum_of_squares(base, u, d, b, primals[-1])
+    return jax.jvp(held, tuple(primals[:-1]), tuple(tangents[:-1]))
 
 
 def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:

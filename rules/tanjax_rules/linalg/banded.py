@@ -285,6 +285,7 @@ def cases() -> Iterator[Case]:
     b = tj.Tridiagonal(s.normal(2), s.normal(3), s.normal(2))
     yield Case(tj.solve, tj.SymTridiagonal(4 + s.normal(3), s.normal(2)), b)
     yield Case(tj.solve, tj.Banded(s.complex(2, 3), 1, 0), tj.Identity(3))
+    yield Case(tj.logdet, banded)
     yield Case(tj.slogdet, banded)
     yield Case(tj.det, banded)
     yield Case(tj.inv, general)

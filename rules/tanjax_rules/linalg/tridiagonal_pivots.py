@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Shaped
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
 from tanjax.typing import Scalar
@@ -97,7 +97,8 @@ def _(primals: Three, tangents: Three) -> tuple[tuple[Array, ...], tuple[Array, 
 
     def inverse(*three: Array) -> Three:
         rows = inverse_band(band_factor(rows_of(tj.Tridiagonal(*three), 1, 1), 1))
-        return tuple(diagonal_of_rows(rows, 1, k) for k in (1, 0, -1))
+        below, diag, above = (diagonal_of_rows(rows, 1, k) for k in (1, 0, -1))
+        return below, diag, above
 
     value = jax.jvp(slogdet_of_three, primals, tangents)
     return tuple(x + y for x, y in zip(value, jax.jvp(inverse, primals, tangents), strict=True))
@@ -112,7 +113,7 @@ def _rows(lower: Array, diag: Array, upper: Array) -> Rows:
 def _pivots(*matrices: Rows) -> tuple[Shaped[Array, " n"], ...]:
     """The pivots of each matrix, in one loop."""
 
-    def step(last: tuple[Array, ...], rows: tuple[Rows, ...]) -> tuple[object, object]:
+    def step(last: tuple[Array, ...], rows: PyTree) -> PyTree:
         # What is not coupled to a pivot of zero is not divided by it.
         found = tuple(
             diag - jnp.where((x == 0) | (y == 0), x * y, x / pivot * y)
