@@ -59,10 +59,7 @@ def slogdet_tridiagonal(a: Matrix) -> tj.SlogdetResult:
     a = floating(a)
     if jnp.iscomplexobj(a.diag):
         return slogdet_banded(a)
-    # A pivot and the next may be farther apart than the exponents of half precision.
-    dtype = a.dtype if jnp.finfo(a.dtype).bits > 16 else jnp.float32
-    found = slogdet_of_three(*(a.off_diagonal(k).astype(dtype) for k in (-1, 0, 1)))
-    return tj.SlogdetResult(*(x.astype(a.dtype) for x in found))
+    return tj.SlogdetResult(*slogdet_of_three(*map(a.off_diagonal, (-1, 0, 1))))
 
 
 @tj.rules.custom_jvp
