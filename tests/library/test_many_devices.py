@@ -150,6 +150,34 @@ def test_a_stack_of_blocks_sends_nothing(definite):
     assert_close(jax.device_get(compiled(*by_rows(args))), jax.device_get(jax.jit(step)(*args)))
 
 
+def test_sparse_products_keep_columns_where_they_are():
+    """Of rows XLA sends every term, and its results are on all devices; they are right, too."""
+    places = np.stack([np.arange(N), np.arange(N) * 7 % N], axis=1)
+    a, b = tj.Sparse(rows(), np.concatenate([places[:-1], [[0, 5]]]), (N, N)), rows(8)
+
+    def loss(a, b):
+        return jnp.sum(jnp.sin(a @ b))
+
+    dense = jax.grad(lambda a, b: loss(a.to_dense(), b), (0, 1))(a, b)
+    for spec in (P("i"), P(None, "i")):
+        spread = jax.device_put(b, NamedSharding(mesh(), spec))
+        got = jax.jit(jax.grad(loss, (0, 1)))(a, spread)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), got, dense)
+    product = jax.jit(tj.matmul)
+    assert product(a, spread).sharding.spec == P(None, "i")
+    assert collectives(product.lower(a, spread).compile()) == {}
+    mapped = jax.shard_map(
+        lambda a, b: jax.lax.psum(loss(a, b), "i"),
+        mesh=mesh(),
+        in_specs=(P(), P(None, "i")),
+        out_specs=P(),
+    )
+    step = jax.jit(jax.grad(mapped, (0, 1)))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), step(a, spread), dense)
+    assert collectives(step.lower(a, spread).compile()).get("all-gather", 0) == 0
+    assert sum(collectives(step.lower(a, spread).compile()).values()) <= N + 1
+
+
 def test_blocks_of_each_device_under_shard_map():
     """The matrix of all devices is block-diagonal; only its determinant is everybody's."""
     blocks = (square()[:, :64] + 20 * jnp.tile(jnp.eye(64), (4, 1)),)

@@ -23,7 +23,7 @@ FAULTS: dict[str, dict[str, str]] = {
             "arrays/types/test_kronecker.py::test_no_order_of_factors_multiplies_less"
         ),
         "many equal blocks were worked one by one": (
-            "linalg/test_stacked.py"
+            "test_stacked.py"
         ),
         "a complex low-rank update had no Hermitian form": (
             "arrays/types/test_low_rank_update.py"

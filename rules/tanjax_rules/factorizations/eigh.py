@@ -11,6 +11,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import DenseArray, Function, Natural, Pullback, Vector
 
+from ..stacked import of_each_block
 from . import gauge
 from .gauge import adjoint, whole
 
@@ -195,9 +196,7 @@ def eigh_kronecker_sum(
 
 @tj.eigh.implementation(tj.BlockDiagonal, differentiate=True)
 def eigh_blocks(a: Shaped[tj.BlockDiagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
-    parts = [tj.eigh(b, invariant=invariant) for b in a.blocks]
-    vectors = tj.BlockDiagonal(*(p.eigenvectors for p in parts))
-    return tj.EighResult(jnp.concatenate([p.eigenvalues for p in parts]), vectors)
+    return tj.EighResult(*of_each_block(a, lambda b: tj.eigh(b, invariant=invariant)))
 
 
 # -- eigenvalues alone, sorted ---------------------------------------------------------------------
@@ -236,7 +235,7 @@ def eigvalsh_kronecker_sum(a: Shaped[tj.KroneckerSum, "n n"]) -> Natural:
 
 @tj.eigvalsh.implementation(tj.BlockDiagonal, differentiate=True)
 def eigvalsh_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Natural:
-    return jnp.sort(jnp.concatenate([*map(tj.eigvalsh, a.blocks)]))
+    return jnp.sort(*of_each_block(a, lambda b: (tj.eigvalsh(b),)))
 
 
 # -- cases ---------------------------------------------------------------------------------------

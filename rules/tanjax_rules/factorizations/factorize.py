@@ -222,6 +222,16 @@ def factorize_diagonal(a: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> tj.Factor
     return tj.Factorization(a, (), _ITSELF._replace(root=root_of_diagonal), a.shape[0])
 
 
+def _diagonal_of_transpose(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
+    return matrix.diagonal()
+
+
+@tj.factorize.implementation(tj.Permutation, differentiate=True)
+def factorize_permutation(a: Shaped[tj.Permutation, "n n"]) -> tj.Factorization:
+    plan = _ITSELF._replace(diagonal_of_inverse=_diagonal_of_transpose)
+    return tj.Factorization(a, (), plan, a.shape[0])
+
+
 # -- both at once ----------------------------------------------------------------------------------
 
 
@@ -254,6 +264,7 @@ def cases() -> Iterator[Case]:
         (s.regular(2, complex=True), s.complex(2)),
         (definite, s.normal(2, 2)),
         (tj.Hermitian(s.definite(2, complex=True), definite=True), s.complex(2)),
+        (tj.Permutation([1, 2, 0]), s.normal(3, 2)),
         (tj.Kronecker(definite, triangular), s.normal(4, 1)),
         (tj.LowRankUpdate(symmetric, thin, None, 0.1 * s.normal(2, 1)), s.normal(2, 2)),
         (tj.LowRankUpdate(triangular, thin, s.positive(1)), s.normal(2)),

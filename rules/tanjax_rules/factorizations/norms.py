@@ -13,6 +13,7 @@ import tanjax as tj
 from tanjax.typing import Axis, DenseArray, Natural, Order, Pullback, Scalar
 
 from ..bands import Band, diagonal_padding, widths
+from ..stacked import of_each_block
 from .gauge import composed, whole
 from .svd import thin_core
 
@@ -151,9 +152,9 @@ def norm_blocks(
     _check_order(ord)
     if axis is not None or keepdims or ord in (None, "fro"):
         return norm(a, ord, axis, keepdims)
-    if ord == -2 and not _has_all(a, a.blocks, sum):
+    if ord == -2 and min(a.shape) != sum(map(min, a.block_shapes)):
         return jnp.zeros((), jnp.finfo(a.dtype).dtype)
-    each = jnp.stack([tj.norm(b, ord) for b in a.blocks])
+    (each,) = of_each_block(a, lambda b: (tj.norm(b, ord)[None],))
     if ord == "nuc":
         return jnp.sum(each)
     return jnp.max(each) if ord > 0 else jnp.min(each)

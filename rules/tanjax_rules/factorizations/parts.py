@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree, Shaped
 
@@ -131,9 +133,16 @@ def factorize_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.Factorization:
 # -- blocks ---------------------------------------------------------------------------------------
 
 
-def _block_by_block(
-    function: Function, parts: Sequence[tj.Factorization], columns: Natural
-) -> Natural:
+# A factorization of each block, or of a stack one, whose leaves have a leading axis.
+Blocks: TypeAlias = Sequence[tj.Factorization] | tj.Factorization
+
+
+def _block_by_block(function: Function, parts: Blocks, columns: Natural) -> Natural:
+    if isinstance(parts, tj.Factorization):
+        count = jax.tree.leaves(parts)[0].shape[0]
+        rows = lambda y: y.reshape(count, parts.n, y.shape[1])
+        of_all = lambda y: jax.vmap(function)(parts, rows(y)).reshape(y.shape)
+        return columns_at_once(of_all, columns)
     start, out = 0, []
     for f in parts:
         out.append(function(f, columns[..., start : start + f.n, :]))
@@ -150,10 +159,16 @@ def _root_of_blocks(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint
 
 
 def _inverse_diagonal_of_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
+    if isinstance(parts, tj.Factorization):
+        return jax.vmap(lambda f: f.diagonal_of_inverse())(parts).reshape(-1)
     return jnp.concatenate([f.diagonal_of_inverse() for f in parts])
 
 
 def _slogdet_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    if isinstance(parts, tj.Factorization):
+        sign, logarithm = jax.vmap(lambda f: f.slogdet())(parts)
+        fixed = sign if jnp.iscomplexobj(sign) else jax.lax.stop_gradient(sign)
+        return jnp.prod(fixed), jnp.sum(logarithm)
     return together([(f.slogdet(), 1) for f in parts])
 
 
@@ -164,6 +179,10 @@ _BLOCKS = tj.FactorizationPlan(
 
 @tj.factorize.implementation(tj.BlockDiagonal, differentiate=True)
 def factorize_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.Factorization:
+    if not isinstance(a.blocks, tuple):
+        _check_parts("block", (a.blocks,))
+        of_all = jax.vmap(tj.factorize)(a.blocks.array)
+        return tj.Factorization(None, of_all, what_parts_have(_BLOCKS, of_all), a.shape[0])
     _check_parts("block", a.blocks)
     parts = tuple(map(tj.factorize, a.blocks))
     return tj.Factorization(None, parts, what_parts_have(_BLOCKS, *parts), a.shape[0])

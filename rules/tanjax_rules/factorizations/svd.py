@@ -12,6 +12,7 @@ import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Natural, Pullback
 
 from ..shapes import all_square
+from ..stacked import of_each_block
 from . import gauge
 from .eigh import outer
 from .gauge import adjoint, whole
@@ -193,12 +194,11 @@ def svd_blocks(
     invariant: bool = False,
 ) -> tj.SVDResult | Natural:
     if not compute_uv:
-        return jnp.concatenate([tj.svd(b, False, False) for b in a.blocks])
-    if full_matrices and not all_square(a.blocks):
+        return of_each_block(a, lambda b: (tj.svd(b, False, False),))[0]
+    if full_matrices and not a.has_square_blocks:
         return _svd_formed(a, invariant)
-    parts = [tj.svd(b, full_matrices, invariant=invariant) for b in a.blocks]
-    u, vh = tj.BlockDiagonal(*(p.U for p in parts)), tj.BlockDiagonal(*(p.Vh for p in parts))
-    return tj.SVDResult(u, jnp.concatenate([p.S for p in parts]), vh)
+    of_block = lambda b: tj.svd(b, full_matrices, invariant=invariant)
+    return tj.SVDResult(*of_each_block(a, of_block))
 
 
 def _svd_formed(a: Natural, invariant: bool) -> tj.SVDResult:

@@ -6,16 +6,17 @@ its factors are made of those of its parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import Columns, Factor, Function, Natural
+from tanjax.typing import Columns, Factor, Natural
 
 from ..shapes import all_square
+from ..stacked import of_each_block
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -56,26 +57,32 @@ def qr_scaled(a: Shaped[tj.Scaled, "m n"], mode: str = "reduced") -> tj.QRResult
 @tj.qr.implementation(tj.Kronecker, differentiate=True)
 def qr_kronecker(a: Shaped[tj.Kronecker, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
     """Factors that are wide have an `R` that is, and then the product is not triangular."""
-    return _by_parts(a, a.factors, tj.Kronecker, mode)
+    if not _are_tall((f.shape for f in a.factors), mode):
+        return _qr_formed(a, mode)
+    results = [tj.qr(f, mode) for f in a.factors]
+    if mode == "r":
+        return tj.Kronecker(*results)
+    return tj.QRResult(*(tj.Kronecker(*same) for same in zip(*results, strict=True)))
 
 
 @tj.qr.implementation(tj.BlockDiagonal, differentiate=True)
 def qr_blocks(a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
-    return _by_parts(a, a.blocks, tj.BlockDiagonal, mode)
-
-
-def _by_parts(
-    a: Natural, parts: Sequence[PyTree], kind: Function, mode: str
-) -> tj.QRResult | Natural:
-    square = all_square(parts)
-    tall = all(p.shape[0] >= p.shape[1] for p in parts)
-    if not (square or (tall and mode != "complete")):
-        hint = "decompose parts that are not wide, with mode='reduced'"
-        return tj.qr(tj.densified(a, "qr", hint), mode)
+    """Blocks that are wide have an `R` that is, too."""
+    if not _are_tall(a.block_shapes, mode):
+        return _qr_formed(a, mode)
     if mode == "r":
-        return kind(*(tj.qr(p, mode) for p in parts))
-    results = [tj.qr(p, mode) for p in parts]
-    return tj.QRResult(kind(*(r.Q for r in results)), kind(*(r.R for r in results)))
+        return a.each(lambda b: tj.qr(b, mode))
+    return tj.QRResult(*of_each_block(a, lambda b: tj.qr(b, mode)))
+
+
+def _are_tall(shapes: Iterable[Sequence[int]], mode: str) -> bool:
+    """Whether `R` of every part is square."""
+    return all(m == n or (m > n and mode != "complete") for m, n in shapes)
+
+
+def _qr_formed(a: Natural, mode: str) -> tj.QRResult | Natural:
+    hint = "decompose parts that are not wide, with mode='reduced'"
+    return tj.qr(tj.densified(a, "qr", hint), mode)
 
 
 # -- lu ------------------------------------------------------------------------------------------
@@ -105,19 +112,21 @@ def lu_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.LUResult:
 
 @tj.lu.implementation(tj.Kronecker, differentiate=True)
 def lu_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.LUResult:
-    return _lu_by_parts(a.factors, tj.Kronecker)
+    if not all_square(a.factors):
+        raise _not_square(a)
+    results = [tj.lu(f) for f in a.factors]
+    return tj.LUResult(*(tj.Kronecker(*same) for same in zip(*results, strict=True)))
 
 
 @tj.lu.implementation(tj.BlockDiagonal, differentiate=True)
 def lu_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.LUResult:
-    return _lu_by_parts(a.blocks, tj.BlockDiagonal)
+    if not a.has_square_blocks:
+        raise _not_square(a)
+    return tj.LUResult(*of_each_block(a, tj.lu))
 
 
-def _lu_by_parts(parts: Sequence[PyTree], kind: Function) -> tj.LUResult:
-    if not all_square(parts):
-        raise tj.ShapeError(f"lu: the parts of a {kind.__name__} must be square matrices.")
-    results = [tj.lu(p) for p in parts]
-    return tj.LUResult(*(kind(*same) for same in zip(*results, strict=True)))
+def _not_square(a: Natural) -> tj.ShapeError:
+    return tj.ShapeError(f"lu: the parts of a {type(a).__name__} must be square matrices.")
 
 
 # -- triangular systems ----------------------------------------------------------------------------
@@ -146,7 +155,8 @@ def solve_triangular(
 def _check_triangular(a: Natural, lower: bool | None, unit_diagonal: bool) -> None:
     """Raise `ShapeError` unless `a` is triangular by its type, as the keywords say."""
     if isinstance(a, tj.Kronecker | tj.BlockDiagonal):
-        for part in a.factors if isinstance(a, tj.Kronecker) else a.blocks:
+        parts = a.factors if isinstance(a, tj.Kronecker) else a.blocks
+        for part in parts if isinstance(parts, tuple) else (parts[0],):  # a stack has equal ones
             _check_triangular(part, lower, unit_diagonal)
         return
     if isinstance(a, tj.Scaled) and not unit_diagonal:

@@ -21,4 +21,5 @@ from . import (
     solve as solve,
     sparse as sparse,
     toeplitz as toeplitz,
+    tridiagonal_pivots as tridiagonal_pivots,
 )

@@ -15,8 +15,8 @@ from tanjax.typing import Pullback
 
 from ..dtypes import floating
 from ..shapes import DenseColumns
+from ..stacked import like, split, stacked
 from .factored import factored_matrix, solve_factored, solve_factored_transposed
-from .stacked import like, split, stacked
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

@@ -16,10 +16,10 @@ from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
 from ..dtypes import floating
 from ..shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+from ..stacked import stacked
 from .block_systems import check_square_blocks
 from .factored import factored, formed, inverse_factored, logdet_factored
 from .solve import check_square_factor
-from .stacked import stacked
 from .woodbury import capacitance
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tanjax.typing import (
 )
 
 from ..shapes import SquareDiagonal, SquareTriangular
-from .stacked import split, stacked
+from ..stacked import split, stacked
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -81,7 +81,10 @@ def dense_times_structured(
 def structured_times_structured(
     a: Shaped[tj.AbstractArray, "m k"], b: Shaped[tj.AbstractArray, "k n"]
 ) -> Matrix:
-    return a.apply(tj.densified(b, "matmul", "multiply one side onto vectors first"))
+    hint = "multiply one side onto vectors first"
+    if {type(a), type(b)} == {tj.Permutation, tj.Diagonal}:  # places of entries are static
+        hint = "`p @ d @ p.mT` is `tj.Diagonal(p @ d.diag)`; otherwise " + hint
+    return a.apply(tj.densified(b, "matmul", hint))
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Diagonal)

@@ -33,6 +33,7 @@ from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
 from ..dtypes import floating
 from ..shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular
+from ..stacked import split, stacked
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -268,8 +269,11 @@ def multiply_function_of_tridiagonal(
 @tj.funm_multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
 def multiply_function_of_blocks(a: SquareBlocks, b: DenseColumns, func: Function) -> DenseColumns:
     check_square_blocks("funm_multiply", a)
-    parts = zip(a.blocks, a.rows_of(b), strict=True)
-    return jnp.concatenate([tj.funm_multiply(block, rows, func) for block, rows in parts])
+    of_block = lambda block, rows: tj.funm_multiply(block, rows, func)
+    batch = stacked(a)
+    if batch is not None:
+        return jax.vmap(of_block)(batch, split(b, batch)).reshape(b.shape)
+    return jnp.concatenate([*map(of_block, a.blocks, a.rows_of(b))])
 
 
 # -- cases ---------------------------------------------------------------------------------------

@@ -57,7 +57,8 @@ def not_hermitian(name: str, a: Natural, why: str) -> ShapeError:
 def _is_hermitian(a: Natural) -> bool:
     """Whether a type says so, of a dense array inside of it as of a dense one alone."""
     if isinstance(a, arrays.BlockDiagonal):
-        return all(b.shape[0] == b.shape[1] and _is_hermitian(b) for b in a.blocks)
+        blocks = a.blocks if isinstance(a.blocks, tuple) else (a.blocks.array,)
+        return a.has_square_blocks and all(map(_is_hermitian, blocks))
     if isinstance(a, arrays.Scaled):
         return not jnp.iscomplexobj(a.factor) and _is_hermitian(a.matrix)
     if isinstance(a, arrays.LowRankUpdate):

@@ -331,9 +331,9 @@ def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
     **Returns:** a `Factorization` `f`, a pytree: `f.solve(b)`, `f.logdet()`, `f.slogdet()`,
     `f.inv_quad(b)`, `f.diagonal_of_inverse()`, and of a definite matrix `f.root() @ z`. Cholesky
     for `Symmetric` and `Hermitian` with `definite=True`, nothing for what needs no factor
-    (`Diagonal`, `Circulant`), in the band, by factors and blocks, by the eigenvectors of factors
-    for a Hermitian `Kronecker` plus `c * tj.Identity(n)` or a `Kronecker` of `Diagonal`s and for
-    `KroneckerSum`, by Woodbury for `LowRankUpdate`, LU for the others.
+    (`Diagonal`, `Circulant`, `Permutation`), in the band, by factors and blocks, by the
+    eigenvectors of factors for a Hermitian `Kronecker` plus `c * tj.Identity(n)` or a `Kronecker`
+    of `Diagonal`s and for `KroneckerSum`, by Woodbury for `LowRankUpdate`, LU for the others.
     **Cost:** one factorisation, for all values and derivatives to any order.
     **Raises:** `ShapeError` if a structured `a` is not square. A singular or indefinite matrix
     gives `inf` or `nan`, as `solve` does.

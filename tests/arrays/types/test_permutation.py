@@ -64,3 +64,33 @@ def test_inner_product_with_a_thin_array_forms_nothing(other):
     want = jnp.sum(p.to_dense() * y.to_dense())
     np.testing.assert_allclose(p.inner_product(y), want, rtol=1e-6)
     assert "[5,5]" not in str(jax.make_jaxpr(lambda p, y: p.inner_product(y))(p, y))
+
+
+def test_a_factorization_moves_rows_and_forms_nothing():
+    p, b = tj.Permutation([2, 0, 1, 3]), jnp.array([0.3, -1.2, 0.7, 2.0])
+    with tj.densify("error"):
+        f = tj.factorize(p)
+        np.testing.assert_array_equal(f.solve(b), p.mT @ b)
+        np.testing.assert_array_equal(f.solve(b, transposed=True), p @ b)
+        np.testing.assert_array_equal(f.diagonal_of_inverse(), [0, 0, 0, 1])
+        assert (f.slogdet(), f.inv_quad(b)) == ((1, 0), b @ (p.mT @ b))
+        assert not f.has_root
+        (bar,) = jax.grad(lambda b: jnp.sin(tj.factorize(p).inv_quad(b)), (0,))(b)
+        parts = tj.factorize(tj.BlockDiagonal(p, tj.Diagonal(b)))
+        np.testing.assert_allclose(parts.solve(jnp.append(b, b)), [*(p.mT @ b), *jnp.ones(4)])
+        both = tj.factorize(tj.Permutation(jnp.array([[0, 1], [1, 0]])))
+        np.testing.assert_array_equal(both.solve(jnp.array([1.0, 2.0])), [[1, 2], [2, 1]])
+    dense = jax.grad(lambda b: jnp.sin(b @ (p.to_dense().T @ b)))(b)
+    np.testing.assert_allclose(bar, dense)
+
+
+def test_a_product_with_a_diagonal_says_what_keeps_the_structure():
+    p, d = tj.Permutation([2, 0, 1]), tj.Diagonal(jnp.array([1.0, 2.0, 3.0]))
+    for a, b in ((p, d), (d, p)):
+        with (
+            tj.densify("error"),
+            pytest.raises(tj.NoRuleError, match=r"`tj\.Diagonal\(p @ d\.diag"),
+        ):
+            a @ b
+    with tj.densify("allow"):
+        np.testing.assert_array_equal(p @ d @ p.mT, tj.destructure(tj.Diagonal(p @ d.diag)))

@@ -73,8 +73,8 @@ class BlockDiagonal(AbstractArray):
         **Arguments:** `blocks`: a dense `(blocks, m, n)`, or a batch of a structured type, such as
         `tj.Symmetric(x, definite=True)` with `x` of shape `(blocks, m, m)`. Axes before make a
         batch of block diagonal matrices.
-        **Cost:** products, systems, determinants, inverses and Cholesky factors are one call for
-        all blocks, other factorisations one for each; a gradient has the leaves of one batch.
+        **Cost:** products, systems, determinants, inverses, factorisations, spectra and functions
+        are one call for all blocks; a gradient has the leaves of one batch.
         **Raises:** `ShapeError` for a single matrix, and for a batch of none.
         """
         stack = ask.array(blocks)

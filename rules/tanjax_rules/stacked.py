@@ -10,12 +10,14 @@ of them would be sent around. Those of `tj.BlockDiagonal.from_stack` are a batch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import AnyArray, DenseArray
+from tanjax.typing import AnyArray, DenseArray, Function
 
 # Entries of a block up to which it is copied: a larger one takes longer to copy than to start.
 SMALL = 128 * 128
@@ -33,6 +35,28 @@ def stacked(a: Shaped[tj.BlockDiagonal, "m n"]) -> Shaped[AnyArray, "blocks _ _"
     if any(kind(x) != kind(first) for x in others):
         return None
     return jax.tree.map(lambda *parts: jnp.stack(parts), *a.blocks)
+
+
+def of_each_block(a: Shaped[tj.BlockDiagonal, "m n"], function: Function) -> tuple[AnyArray, ...]:
+    """The results of `function(block)`, a tuple, for all blocks: of a stack by one call.
+
+    **Returns:** of each result one for all blocks: vectors end to end, matrices as blocks.
+    """
+    if isinstance(a.blocks, tuple):
+        return tuple(map(_end_to_end, zip(*map(function, a.blocks), strict=True)))
+    return tuple(_unstacked(a, x) for x in jax.vmap(function)(a.blocks.array))
+
+
+def _end_to_end(parts: Sequence[AnyArray]) -> AnyArray:
+    return jnp.concatenate(parts) if parts[0].ndim == 1 else tj.BlockDiagonal(*parts)
+
+
+def _unstacked(a: Shaped[tj.BlockDiagonal, "m n"], batch: AnyArray) -> AnyArray:
+    if not jax.tree.leaves(batch):  # an `Identity`, which is that of every block
+        return tj.BlockDiagonal(*(batch,) * len(a.blocks))
+    if batch.ndim == 2:
+        return batch.reshape(batch.shape[0] * batch.shape[1])
+    return a.from_stack(batch)
 
 
 def split(

@@ -147,6 +147,73 @@ def test_a_stack_of_blocks_is_the_matrix_of_the_same_blocks(kind):
             np.testing.assert_allclose(g, e, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
+FACTORED = {
+    "factorize": lambda a, b: (
+        tj.factorize(a).solve(b),
+        tj.factorize(a).solve(b[:, 0], transposed=True),
+        tj.factorize(a).solve(jnp.stack([b, 2 * b])),
+        tj.factorize(a).slogdet(),
+        tj.factorize(a).diagonal_of_inverse(),
+    ),
+    "root": lambda a, b: (tj.factorize(a).root() @ b, tj.factorize(a).root().H @ b[:, 0]),
+    "both": lambda a, b: tj.inv_quad_logdet(a, b),
+    "eigh": lambda a, b: tj.eigh(a),
+    "eigvalsh": lambda a, b: tj.eigvalsh(a),
+    "svd": lambda a, b: (tj.svd(a), tj.svd(a, compute_uv=False)),
+    "qr": lambda a, b: (tj.qr(a), tj.qr(a, "r")),
+    "lu": lambda a, b: tj.lu(a),
+    "norms": lambda a, b: (tj.norm(a, 2), tj.norm(a, -2), tj.norm(a, "nuc")),
+    "funm_multiply": lambda a, b: (
+        tj.funm_multiply(a, b, jnp.exp),
+        tj.funm_multiply(a, b[:, 0], jnp.exp),
+    ),
+}
+
+
+def definite_stack(count):
+    data = jax.vmap(lambda x: x @ x.T + jnp.eye(2))(S.normal(count, 2, 2))
+    return tj.BlockDiagonal.from_stack(tj.Symmetric(data, "mean", definite=True))
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_factors_of_a_stack_are_those_of_its_blocks(name):
+    """With their gradients, in a program that has as many equations for nine as for three."""
+
+    def loss(a, b):
+        leaves = jax.tree.leaves(FACTORED[name](a, b), is_leaf=tj.is_structured)
+        return sum(jnp.sum(jnp.sin(tj.destructure(leaf))) for leaf in leaves)
+
+    def total(a, b):
+        leaves = jax.tree.leaves(FACTORED[name](a, b))
+        return sum(jnp.sum(x) for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact))
+
+    a, b = definite_stack(3), S.normal(6, 2)
+    value, bar = jax.value_and_grad(loss)(a, b)
+    want, bars = jax.value_and_grad(loss)(tj.BlockDiagonal(*a.blocks), b)
+    np.testing.assert_allclose(value, want, rtol=1e-10)
+    for block, expected in zip(bar.blocks, bars.blocks, strict=True):
+        np.testing.assert_allclose(block.data, expected.data, rtol=1e-8, atol=1e-10)
+    few, many = (
+        program(jax.grad(total), definite_stack(n), S.normal(2 * n, 2)).count(" = ") for n in (3, 9)
+    )
+    assert few == many
+
+
+def test_decompositions_of_a_stack_are_stacks():
+    a = definite_stack(3)
+    found = (tj.eigh(a).eigenvectors, tj.svd(a).U, *tj.qr(a), *tj.lu(a))
+    assert all(type(x.blocks) is type(a.blocks) for x in found)
+    diagonal = tj.BlockDiagonal.from_stack(tj.Diagonal(S.normal(3, 2)))
+    w, v = tj.eigh(diagonal)  # identities, which are no batch
+    np.testing.assert_allclose(tj.destructure(v @ tj.Diagonal(w) @ v.mT), tj.destructure(diagonal))
+    wide = tj.BlockDiagonal.from_stack(S.normal(3, 1, 2))
+    for operation in (tj.lu, tj.factorize):
+        with pytest.raises(tj.ShapeError, match="square"):
+            operation(wide)
+    empty = tj.factorize(tj.BlockDiagonal.from_stack(jnp.zeros((3, 0, 0))))
+    assert empty.solve(jnp.zeros((0, 2))).shape == (0, 2)
+
+
 def test_a_stack_stays_one_array_in_results_and_gradients():
     stack = tj.Symmetric(jax.vmap(lambda x: x @ x.T + jnp.eye(2))(S.normal(3, 2, 2)), definite=True)
     a, b = tj.BlockDiagonal.from_stack(stack), S.normal(6)
