@@ -893,6 +893,37 @@ def test_trees_of_one_unit_fit_together_inside_whatever_their_labels():
     np.testing.assert_allclose(number(out), 1e60, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e30, 1e45, 1e-45])
+@pytest.mark.parametrize(
+    "make",
+    [
+        tj.Diagonal,  # one field, in which it is linear: it leaves at an exponent
+        lambda x: tj.Toeplitz(x, (1, 2)).T,
+        lambda x: tj.Sparse(x, [[0, 0], [0, 1]], (2, 2)),
+        lambda x: tj.SymTridiagonal(x, x[1:]),  # others keep the powers of their labels
+        lambda x: tj.Scaled(tj.Diagonal(jnp.ones(2, jnp.float32)), x[0]),
+        lambda x: tj.Kronecker(x[:, None], jnp.ones((2, 2), jnp.float32)),
+    ],
+)
+def test_structured_quantities_far_from_one_leave_whole(make, size):
+    x = tj.Unitful(size * np.array([1.0, 2.0]), "kg").astype(jnp.float32)
+    out = tj.jit(lambda x: (make(x) * 2.0, {"as it came": x}))(x)[0]
+    right = 2 * np.asarray(make(jnp.float32([1.0, 2.0])).to_dense(), np.float64) * size
+    for got in (tj.Unitful(out.stored.to_dense(), out.label), tj.jit(lambda a: a.to_dense())(out)):
+        np.testing.assert_allclose(number(got), right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_structured_quantities_of_one_field_leave_at_an_exponent(size):
+    x = jnp.full(2, size, jnp.float32) * tj.unit("kg")
+    out = tj.jit(lambda x: tj.Diagonal(x * x))(x)
+    np.testing.assert_allclose(number(out.diagonal()), size**2, rtol=1e-6)
+    both = tj.jit(lambda d, x: d * x[0])(out, x)
+    np.testing.assert_allclose(number(both.diagonal()), size**3, rtol=1e-6)
+    ones = tj.jit(lambda x: tj.Triangular(x * x[:, None], unit_diagonal=True))(x)
+    assert not ones.scale  # its diagonal does not grow with the field
+
+
 def test_labels_keep_their_powers_where_nobody_plans():
     x = tj.Unitful(1e60, "m2").astype(jnp.float32)
     half = tj.jit(lambda x: 0.5 * x)

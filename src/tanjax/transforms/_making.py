@@ -31,7 +31,7 @@ from tanjax.arrays import planned
 
 from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options
 from ._memory import UsesRefs, without_memory, without_refs
-from ._packing import relabelled, telling, unpack
+from ._packing import has_bound_quantities, relabelled, telling, unpack
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -140,7 +140,8 @@ class Making:
                 make, on_leaves, jax.tree.leaves(given.dynamic(args, kwargs)), self.written
             )
 
-        with planned(), telling(lambda: setattr(self, "moves", True)):
+        moved: list[bool] = []
+        with planned(), telling(lambda: moved.append(True)):
             try:
                 make = lambda: without_memory(self.jitted.trace(*args, **kwargs))
                 program = traced(make, self.given)
@@ -148,7 +149,11 @@ class Making:
                 pure = without_refs(self._fun)
                 make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
                 program = traced(make, Arguments(pure, self._options))
-        return Case(*program, key, leaves)
+        case = Case(*program, key, leaves)
+        if moved:
+            self.moves = True
+            case.swap(keeps_powers=has_bound_quantities(case.out))
+        return case
 
     # -- looks -------------------------------------------------------------------------------------
 
