@@ -937,9 +937,20 @@ def test_labels_keep_their_powers_where_nobody_plans():
 def test_labels_keep_their_powers_where_no_exponents_hold_the_numbers():
     """A comparison ties an argument to a product with zero: plain JAX is right, by the label."""
     planned = tj.jit(lambda x: tnp.where(x > 0 * x, x, 3 * x))
-    for size in (1.0, 2.0):
-        x = tj.Unitful(size * np.array([1.3e-20, 1.9e-20]), "m").astype(jnp.float16)
+    for size in (1.0, 1.5, 1.6):
+        x = tj.Unitful(jnp.float16(size) * jnp.float16([0.5, 0.7]), "m", scale=-65)
         np.testing.assert_allclose(number(planned(x)), number(x), rtol=1e-3)
+    assert [p.looks for p in planned.plans] == [1, 1]  # one with exponents, one with powers
+
+
+def test_trees_of_one_unit_fit_together_also_where_numbers_are_lost():
+    """A label that kept its power would be another structure, and JAX would raise."""
+    planned = tj.jit(lambda x, y: (jax.tree.map(jnp.add, x, y), tj.Scaled(tj.Identity(2), y[0])))
+    x = jnp.float32([1e-30, 1.0]) * tj.unit("m")
+    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+        planned(x, tj.Unitful([0.0, 1e60], "m").astype(jnp.float32))
+    out, _ = planned(x, tj.Unitful([1e50, 1e60], "m").astype(jnp.float32))
+    np.testing.assert_allclose(number(out), [1e50, 1e60], rtol=1e-6)
 
 
 def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):

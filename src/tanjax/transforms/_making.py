@@ -83,7 +83,7 @@ class Making:
 
     **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: what
     was traced, by kinds of arguments, the last one used last; `made`: every plan by its number;
-    `written`: the user's function; `moves`: whether its traces took powers of two out of labels.
+    `written`: the user's function.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Making:
         self.given = Arguments(fun, options)
         self.cases: OrderedDict[Key, Case] = OrderedDict()
         self.made: OrderedDict[int, Plan] = OrderedDict()
-        self.written, self.moves = written, False
+        self.written = written
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
         self._checks = checks
         self._count = 0  # of plans
@@ -150,9 +150,8 @@ class Making:
                 make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
                 program = traced(make, Arguments(pure, self._options))
         case = Case(*program, key, leaves)
-        if moved:
-            self.moves = True
-            case.swap(keeps_powers=has_bound_quantities(case.out))
+        case.moves = bool(moved)
+        case.swap(keeps_powers=case.moves and has_bound_quantities(case.out))
         return case
 
     # -- looks -------------------------------------------------------------------------------------
