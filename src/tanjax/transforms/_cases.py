@@ -22,7 +22,7 @@ from tanjax._typing import AnyArray, Function
 from tanjax.scale import Plan, ScaleGraph, Windows, build
 
 from ._arguments import Args, Kwargs, Leaf, Leaves, signature
-from ._packing import free_leaves
+from ._packing import bound_leaves, free_leaves
 from ._watch import Watch
 
 ENTRIES = 8  # of a case, and programs; the oldest goes: bounds memory
@@ -126,7 +126,7 @@ class Case:
         leaves: Leaves,
     ) -> None:
         self.closed, self.out, self.restored, self.notes = closed, out, restored, notes
-        self.free = free_leaves(out)
+        self.free, self.bound = free_leaves(out), bound_leaves(out)
         self.treedef: Any = key[0]
         self.context: Any = key[-1]
         self.avals = tuple(map(signature, leaves))

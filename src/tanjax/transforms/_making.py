@@ -25,13 +25,14 @@ from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import planned
 
 from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options
 from ._memory import UsesRefs, without_memory, without_refs
-from ._packing import has_bound_quantities, relabelled, telling, unpack
+from ._packing import relabelled, telling, unpack
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
@@ -59,6 +60,10 @@ SHORT = (
 PARTLY = (
     "a loop was sampled or an array bounded, because to look at all of its numbers takes too long, "
     "and no flag tells whether they keep to their range: its results may be wrong."
+)
+BEYOND = (
+    "a structured quantity does not fit in its dtype, and its type cannot carry a power of two. "
+    "Its numbers are infinite, or zero. Choose a unit near them, or return the fields."
 )
 SLOW = (
     "each of {} calls in a row had to be run on its numbers by NumPy, which is slow: bounds do not "
@@ -151,7 +156,6 @@ class Making:
                 program = traced(make, Arguments(pure, self._options))
         case = Case(*program, key, leaves)
         case.moves = bool(moved)
-        case.swap(keeps_powers=case.moves and has_bound_quantities(case.out))
         return case
 
     # -- looks -------------------------------------------------------------------------------------
@@ -168,7 +172,7 @@ class Making:
                 plan = entry.plan
                 if plan.is_estimate or plan.alarms or (state.is_rewritten and plan.identity):
                     continue
-                if (found := seen_right(plan, leaves)) is not None:
+                if (found := seen_right(plan, leaves)) and not _beyond(case, found):
                     plan = found._replace(looks=self.made.get(entry.number, plan).looks + 1)
                     entry = Entry(plan, entry.number, entry.program)
                     return Found(self.drawn(case, entry, leaves))
@@ -187,7 +191,8 @@ class Making:
 
         how |= {"graph": case.graph, "notes": case.notes, "hide": case.state.is_rewritten}
         ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
-        return agreed(ask, leaves) if self._is_over_hosts else ask()
+        found = agreed(ask, leaves) if self._is_over_hosts else ask()
+        return found._replace(alarms=(*found.alarms, *_beyond(case, found)))
 
     def entry(self, case: Case, plan: Plan) -> Entry:
         """A plan with its program, and a number."""
@@ -286,7 +291,7 @@ class Making:
         if plan.alarms:  # of what is lost no window tells
             return entry
         seen = magnitudes_of(leaves)
-        free = plan.free_outputs
+        free = [f or b for f, b in zip(plan.free_outputs, case.bound, strict=True)]
         windows = find(plan.graph, plan.exponents, seen, plan.magnitudes, free_outputs=free)
         if windows is None:
             return entry
@@ -364,6 +369,17 @@ class Making:
             return relabelled(jax.tree.unflatten(out, typed), exponents)
 
         return finish
+
+
+def _beyond(case: Case, plan: Plan) -> tuple[str, ...]:
+    """The alarm that a quantity which cannot carry an exponent overflows, or vanishes."""
+    for use, is_bound in zip(plan.graph.outputs, case.bound, strict=True):
+        m, span = plan.magnitudes[use.value.index], range_of(use.value.aval.dtype)
+        if not (is_bound and span and m) or m.is_zero or not m.exact or m.high == np.inf:
+            continue
+        if not span.lowest <= m.high < span.highest:
+            return (BEYOND,)
+    return ()
 
 
 def _is_same_program(a: Plan, b: Plan) -> bool:

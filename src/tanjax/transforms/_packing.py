@@ -22,7 +22,6 @@ from tanjax.arrays import (
     taken_apart,
     unitful,
 )
-from tanjax.units import one
 
 MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
 
@@ -137,13 +136,17 @@ def free_leaves(out: PyTree) -> list[bool]:
     return free
 
 
-def has_bound_quantities(out: PyTree) -> bool:
-    """Whether a structured quantity among the results cannot leave at an exponent."""
+def bound_leaves(out: PyTree) -> list[bool]:
+    """Per array of the results, whether it has a unit and numbers, but cannot carry an exponent.
+
+    So have structured quantities of several fields, or of a type that is not linear.
+    """
     numbers, labels, _ = _slots(out)
-    found = [
-        unitful(x, one) for x, u in zip(numbers, labels, strict=True) if u and is_structured(x)
-    ]
-    return any(any(map(is_inexact, jax.tree.leaves(q))) and not any(free_leaves(q)) for q in found)
+    found = []
+    for x, label in zip(numbers, labels, strict=True):
+        leaves, has_unit = jax.tree.leaves(x), label is not None and label.is_linear
+        found += [has_unit and is_structured(x) and is_inexact(v) for v in leaves]
+    return [b and not f for b, f in zip(found, free_leaves(out), strict=True)]
 
 
 def relabelled(out: PyTree, exponents: Sequence[int]) -> PyTree:

@@ -491,9 +491,6 @@ class PlannedFunction:
             self.jitted.trace(*args, **kwargs)
             self._fails(error)
             return None
-        if is_new and case.state.keeps_powers:
-            other = case.with_powers(self._with_powers, leaves, args, kwargs)
-            case.swap(keeps_powers=other is not None)
         for note in case.notes if is_new else ():
             self._warn(note)  # a constant that is lost: JAX says nothing, and the result is wrong
         return case
