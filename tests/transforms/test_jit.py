@@ -376,6 +376,22 @@ def test_a_compiled_square_of_a_far_unit_does_not_overflow():
     assert square(one * tj.unit("km")).unit == tj.unit("m2")
 
 
+@pytest.mark.parametrize("given", [([3e37], "km"), ([3e-37, 3e-30], "mm"), ([0.0], "km")])
+@pytest.mark.parametrize("first", [1, 4])
+def test_numbers_that_do_not_fit_in_the_units_of_a_first_call_keep_theirs(given, first):
+    double = tj.jit(lambda *xs: xs[0] * 2.0)
+    double(*[jnp.ones(len(given[0])) * m] * first)
+    x = jnp.float32(given[0]) * tj.unit(given[1])
+    assert_quantity(double(*[x] * first), given[1] if any(given[0]) else "m", 2 * x.stored)
+
+
+def test_a_power_of_two_in_a_label_does_not_overflow_in_the_units_of_a_first_call():
+    part = tj.jit(lambda mass: mass / (1e30 * tj.units.kg))
+    part(jnp.float32(1) * tj.units.kg)
+    found = part(tj.Unitful(jnp.float32(1e35), "kg", scale=20))
+    np.testing.assert_allclose(found.to_value("1"), 1e5 * 2**20, rtol=1e-6)
+
+
 def test_the_quantities_of_the_last_call_are_recognised_and_others_are_not(monkeypatch):
     calls = []
     call = PlannedFunction.__call__

@@ -893,6 +893,56 @@ def test_trees_of_one_unit_fit_together_inside_whatever_their_labels():
     np.testing.assert_allclose(number(out), 1e60, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e30, 1e45, 1e-45])
+@pytest.mark.parametrize(
+    "make",
+    [
+        tj.Diagonal,  # one field, in which it is linear: it leaves at an exponent
+        lambda x: tj.Toeplitz(x, (1, 2)).T,
+        lambda x: tj.Sparse(x, [[0, 0], [0, 1]], (2, 2)),
+        lambda x: tj.SymTridiagonal(x, x[1:]),  # others keep the powers of their labels
+        lambda x: tj.Scaled(tj.Diagonal(jnp.ones(2, jnp.float32)), x[0]),
+        lambda x: tj.Kronecker(x[:, None], jnp.ones((2, 2), jnp.float32)),
+    ],
+)
+def test_structured_quantities_far_from_one_leave_whole(make, size):
+    x = tj.Unitful(size * np.array([1.0, 2.0]), "kg").astype(jnp.float32)
+    out = tj.jit(lambda x: (make(x) * 2.0, {"as it came": x}))(x)[0]
+    right = 2 * np.asarray(make(jnp.float32([1.0, 2.0])).to_dense(), np.float64) * size
+    for got in (tj.Unitful(out.stored.to_dense(), out.label), tj.jit(lambda a: a.to_dense())(out)):
+        np.testing.assert_allclose(number(got), right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: tj.SymTridiagonal(x, x[1:]), lambda x: tj.LowRank(x[:, None], x[:, None] / x[0])],
+)
+def test_structured_quantities_that_cannot_have_a_power_say_when_they_do_not_fit(make, size):
+    square = tj.jit(lambda x: make(x * x))
+    x = lambda size: jnp.full(2, size, jnp.float32) * tj.unit("kg")
+    for call in range(4):
+        fits = square(x(2.0))
+        np.testing.assert_allclose(fits.stored.to_dense(), make(x(2.0) ** 2).stored.to_dense())
+        with pytest.warns(tj.ScaleWarning, match="cannot carry a power"):
+            square(x(size * (call + 1)))
+    square(x(1e-15))
+    with pytest.warns(tj.ScaleWarning, match="cannot carry a power"):
+        square(x(1e-20))  # not far from the last
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_structured_quantities_of_one_field_leave_at_an_exponent(size):
+    x = jnp.full(2, size, jnp.float32) * tj.unit("kg")
+    out = tj.jit(lambda x: tj.Diagonal(x * x))(x)
+    np.testing.assert_allclose(number(out.diagonal()), size**2, rtol=1e-6)
+    both = tj.jit(lambda d, x: d * x[0])(out, x)
+    np.testing.assert_allclose(number(both.diagonal()), size**3, rtol=1e-6)
+    with pytest.warns(tj.ScaleWarning, match="cannot carry a power"):
+        ones = tj.jit(lambda x: tj.Triangular(x * x[:, None], unit_diagonal=True))(x)
+    assert not ones.scale  # its diagonal does not grow with the field
+
+
 def test_labels_keep_their_powers_where_nobody_plans():
     x = tj.Unitful(1e60, "m2").astype(jnp.float32)
     half = tj.jit(lambda x: 0.5 * x)
@@ -906,9 +956,20 @@ def test_labels_keep_their_powers_where_nobody_plans():
 def test_labels_keep_their_powers_where_no_exponents_hold_the_numbers():
     """A comparison ties an argument to a product with zero: plain JAX is right, by the label."""
     planned = tj.jit(lambda x: tnp.where(x > 0 * x, x, 3 * x))
-    for size in (1.0, 2.0):
-        x = tj.Unitful(size * np.array([1.3e-20, 1.9e-20]), "m").astype(jnp.float16)
+    for size in (1.0, 1.5, 1.6):
+        x = tj.Unitful(jnp.float16(size) * jnp.float16([0.5, 0.7]), "m", scale=-65)
         np.testing.assert_allclose(number(planned(x)), number(x), rtol=1e-3)
+    assert [p.looks for p in planned.plans] == [1, 1]  # one with exponents, one with powers
+
+
+def test_trees_of_one_unit_fit_together_also_where_numbers_are_lost():
+    """A label that kept its power would be another structure, and JAX would raise."""
+    planned = tj.jit(lambda x, y: jax.tree.map(jnp.add, x, y))
+    x = jnp.float32([1e-30, 1.0]) * tj.unit("m")
+    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+        planned(x, tj.Unitful([0.0, 1e60], "m").astype(jnp.float32))
+    out = planned(x, tj.Unitful([1e50, 1e60], "m").astype(jnp.float32))
+    np.testing.assert_allclose(number(out), [1e50, 1e60], rtol=1e-6)
 
 
 def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):

@@ -38,6 +38,7 @@ from ._register import register_array_type as register_array_type
 from ._table import (
     ArrayType as ArrayType,
     array_type as array_type,
+    fact as fact,
     is_structured as is_structured,
     registered_array_types as registered_array_types,
 )

@@ -16,6 +16,7 @@ caller asks its windows first (`is_estimate`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import math
@@ -25,7 +26,7 @@ from operator import lt
 from typing import NamedTuple
 
 from ._choice import Chosen, Doubts, assigned, misfits
-from ._judged import Arrays, fitting, lacks, left_of, right_in, unknown_primitives, unseen
+from ._judged import Arrays, Judged, fitting, lacks, left_of, right_in, unknown_primitives, unseen
 from .graph._build import build
 from .graph._graph import Exponents, Jaxpr, Magnitude, Magnitudes, ScaleGraph, Use, Value
 from .laws import _range
@@ -183,8 +184,13 @@ def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
         return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else found
     if not plan.identity and _strays(plan, m):
         return None
+    free, is_held = plan.free_outputs, functools.partial(_range.holds_together, magnitudes=m)
+    if not plan.identity and not all(is_held(u.value) for u in graph.outputs):
+        # Something is lost at any exponent: plain JAX may have it.
+        plain = Judged.of(graph, reference, free)
+        return found if Judged.of(graph, reference, free, at, plain).is_right else None
     simulated = simulate(graph, reference, None if plan.identity else at)
-    return None if losses(graph, reference, simulated, free=plan.free_outputs) else found
+    return None if losses(graph, reference, simulated, free=free) else found
 
 
 def _strays(plan: Plan, m: Magnitudes) -> bool:

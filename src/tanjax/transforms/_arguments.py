@@ -45,6 +45,13 @@ class Last(NamedTuple):
     program: Any = None
     context: object = None
 
+    def holds(self, leaves: Leaves) -> bool:
+        """Whether dicts and lists, which can change, hold the very arrays of the last call."""
+        # The first is compared alone: in a loop it is another one, and nothing else is asked.
+        if not self.leaves or self.leaves[0]() is not leaves[0]:
+            return False
+        return all([r() is x for r, x in zip(self.leaves, leaves, strict=True)])
+
 
 @runtime_checkable
 class Direct(Protocol):

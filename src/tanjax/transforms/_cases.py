@@ -7,6 +7,7 @@ state, and nothing that another one does meanwhile changes what it read.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
@@ -20,8 +21,8 @@ from jaxtyping import PyTree
 from tanjax._typing import AnyArray, Function
 from tanjax.scale import Plan, ScaleGraph, Windows, build
 
-from ._arguments import Leaf, Leaves, signature
-from ._packing import free_leaves
+from ._arguments import Args, Kwargs, Leaf, Leaves, signature
+from ._packing import bound_leaves, free_leaves
 from ._watch import Watch
 
 ENTRIES = 8  # of a case, and programs; the oldest goes: bounds memory
@@ -111,7 +112,8 @@ class Case:
 
     **Fields:** `closed`, `out`, `restored`, `notes`: the program as JAX traced it, its results, the
     constants that tracing lost, and what is to be said of them; `treedef`, `avals`, `context`: what
-    it was traced for; `keeps`: whether such arguments are small enough to be kept alive.
+    it was traced for; `keeps`: whether such arguments are small enough to be kept alive; `moves`:
+    whether the trace took powers of two out of labels.
     """
 
     def __init__(
@@ -124,11 +126,12 @@ class Case:
         leaves: Leaves,
     ) -> None:
         self.closed, self.out, self.restored, self.notes = closed, out, restored, notes
-        self.free = free_leaves(out)
+        self.free, self.bound = free_leaves(out), bound_leaves(out)
         self.treedef: Any = key[0]
         self.context: Any = key[-1]
         self.avals = tuple(map(signature, leaves))
         self.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _KEPT
+        self.moves = False
         self.state = State()
         self.lock = threading.RLock()
         self._programs: OrderedDict[Hashable, Function] = OrderedDict()
@@ -137,6 +140,18 @@ class Case:
     def graph(self) -> ScaleGraph:
         """Of the program, for all its plans."""
         return build(self.closed, self.restored)
+
+    def with_powers(self, kept: Any, leaves: Leaves, args: Args, kwargs: Kwargs) -> Case | None:
+        """The same case where labels keep their powers of two; None if it is not another one.
+
+        JAX cannot trace it where it compares trees, such as the carry of `jax.lax.scan`.
+
+        **Arguments:** `kept`: the planned function whose labels keep them.
+        """
+        if self.moves:
+            with contextlib.suppress(Exception):
+                return kept._case(leaves, self.treedef, args, kwargs)
+        return None
 
     def swap(self, **fields: Any) -> None:
         """Replace some fields of the state."""

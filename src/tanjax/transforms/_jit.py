@@ -24,10 +24,11 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._compat import trace_context
+from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function, Primal
-from tanjax.arrays import Unitful, convert, is_quantity, unitful
+from tanjax.arrays import Unitful, bits_in, convert, is_quantity, measure, unitful
 from tanjax.registry.quantities import note_unit_dependence, watching
 from tanjax.units import conversion
 
@@ -77,6 +78,10 @@ def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
     far = _FAR.get(x.dtype, _FAR_OTHERWISE)
     if not 1 / far <= multiplier / divisor <= far:
         raise UnitError("compile for the units given: their ratio is too large for the dtype.")
+    span = range_of(x.dtype)
+    for bits in map(measure, jax.tree.leaves(x.stored) if span else ()):
+        if bits and not span.holds(*bits_in(bits, unit, target)):  # type: ignore[union-attr]
+            raise UnitError("compile for the units given: the numbers do not fit in the others.")
     return unitful(convert(x.stored, unit, target), target)
 
 
@@ -381,8 +386,9 @@ def jit(
 
     **Units:** the first call with arguments of some dimensions decides in which units the program
     works; later arguments are converted to them. The program is compiled again for the units given
-    if they are further apart than km and µm (in float64: 10³⁰, in float16: at all), for those of
-    an affine scale, and if the function rounds (half a kilometre and 500 metres round differently).
+    if they are further apart than km and µm (in float64: 10³⁰, in float16: at all), if the numbers
+    do not fit in the others, for those of an affine scale, and if the function rounds (half a
+    kilometre and 500 metres round differently).
 
     **Several processes:** arrays that live on several hosts are looked at as a whole, and all
     processes make the same plan, or none and say so. Larger ones are bounded, not run.

@@ -25,6 +25,7 @@ from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import planned
@@ -60,6 +61,10 @@ PARTLY = (
     "a loop was sampled or an array bounded, because measuring all of its numbers takes too long, "
     "and no flag tells whether they keep to their range: its results may be wrong."
 )
+BEYOND = (
+    "a structured quantity does not fit in its dtype, and its type cannot carry a power of two. "
+    "Its numbers are infinite, or zero. Choose a unit near them, or return the fields."
+)
 SLOW = (
     "each of {} calls in a row had to be run on its numbers by NumPy, which is slow: bounds do not "
     "show where numbers that leave their range do harm. `scale=False` is JAX's own program, unseen."
@@ -83,7 +88,7 @@ class Making:
 
     **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: what
     was traced, by kinds of arguments, the last one used last; `made`: every plan by its number;
-    `written`: the user's function; `moves`: whether its traces took powers of two out of labels.
+    `written`: the user's function.
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class Making:
         self.given = Arguments(fun, options)
         self.cases: OrderedDict[Key, Case] = OrderedDict()
         self.made: OrderedDict[int, Plan] = OrderedDict()
-        self.written, self.moves = written, False
+        self.written = written
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
         self._checks = checks
         self._count = 0  # of plans
@@ -140,7 +145,8 @@ class Making:
                 make, on_leaves, jax.tree.leaves(given.dynamic(args, kwargs)), self.written
             )
 
-        with planned(), telling(lambda: setattr(self, "moves", True)):
+        moved: list[bool] = []
+        with planned(), telling(lambda: moved.append(True)):
             try:
                 make = lambda: without_memory(self.jitted.trace(*args, **kwargs))
                 program = traced(make, self.given)
@@ -148,7 +154,9 @@ class Making:
                 pure = without_refs(self._fun)
                 make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
                 program = traced(make, Arguments(pure, self._options))
-        return Case(*program, key, leaves)
+        case = Case(*program, key, leaves)
+        case.moves = bool(moved)
+        return case
 
     # -- looks -------------------------------------------------------------------------------------
 
@@ -164,7 +172,7 @@ class Making:
                 plan = entry.plan
                 if plan.is_estimate or plan.alarms or (state.is_rewritten and plan.identity):
                     continue
-                if (found := seen_right(plan, leaves)) is not None:
+                if (found := seen_right(plan, leaves)) and not _beyond(case, found):
                     plan = found._replace(looks=self.made.get(entry.number, plan).looks + 1)
                     entry = Entry(plan, entry.number, entry.program)
                     return Found(self.drawn(case, entry, leaves))
@@ -183,7 +191,8 @@ class Making:
 
         how |= {"graph": case.graph, "notes": case.notes, "hide": case.state.is_rewritten}
         ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
-        return agreed(ask, leaves) if self._is_over_hosts else ask()
+        found = agreed(ask, leaves) if self._is_over_hosts else ask()
+        return found._replace(alarms=(*found.alarms, *_beyond(case, found)))
 
     def entry(self, case: Case, plan: Plan) -> Entry:
         """A plan with its program, and a number."""
@@ -282,7 +291,7 @@ class Making:
         if plan.alarms:  # of what is lost no window tells
             return entry
         seen = magnitudes_of(leaves)
-        free = plan.free_outputs
+        free = [f or b for f, b in zip(plan.free_outputs, case.bound, strict=True)]
         windows = find(plan.graph, plan.exponents, seen, plan.magnitudes, free_outputs=free)
         if windows is None:
             return entry
@@ -360,6 +369,17 @@ class Making:
             return relabelled(jax.tree.unflatten(out, typed), exponents)
 
         return finish
+
+
+def _beyond(case: Case, plan: Plan) -> tuple[str, ...]:
+    """The alarm that a quantity which cannot carry an exponent overflows, or vanishes."""
+    for use, is_bound in zip(plan.graph.outputs, case.bound, strict=True):
+        m, span = plan.magnitudes[use.value.index], range_of(use.value.aval.dtype)
+        if not (is_bound and span and m) or m.is_zero or not m.exact or m.high == np.inf:
+            continue
+        if not span.lowest <= m.high < span.highest:
+            return (BEYOND,)
+    return ()
 
 
 def _is_same_program(a: Plan, b: Plan) -> bool:

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from tanjax._typing import Function, Primal
 from tanjax.arrays import (
     Unitful,
+    fact,
     is_inexact,
     is_quantity,
     is_structured,
@@ -103,10 +104,11 @@ def without_powers(tree: PyTree) -> PyTree:
         return tree
 
     def moved(x: PyTree) -> PyTree:
-        if not (is_quantity(x) and x.label.scale and is_inexact(x) and not is_structured(x.stored)):
+        if not (is_quantity(x) and x.label.scale and is_inexact(x) and fact(x.stored, "is_linear")):
             return x
         tell()
-        return unitful(shift(x.stored, x.label.scale), x.label.plain)
+        shifted = lambda v: shift(v, x.label.scale) if is_inexact(v) else v
+        return unitful(jax.tree.map(shifted, x.stored), x.label.plain)
 
     return jax.tree.map(moved, tree, is_leaf=is_quantity)
 
@@ -121,14 +123,30 @@ def _slots(out: PyTree) -> tuple[list[Primal], list[Any], Any]:
 
 
 def free_leaves(out: PyTree) -> list[bool]:
-    """Per array of the results, whether it may carry an exponent: dense numbers with a unit."""
+    """Per array of the results, whether it may carry an exponent: the only numbers with a unit.
+
+    Those of a structured array are multiplied with it if its type is linear, and may be several.
+    """
     numbers, labels, _ = _slots(out)
     free = []
     for x, label in zip(numbers, labels, strict=True):
-        count = len(jax.tree.leaves(x))
-        may = label is not None and label.is_linear and not is_structured(x)
-        free += [may and count == 1] * count
+        moving = list(map(is_inexact, jax.tree.leaves(x)))
+        may = label is not None and label.is_linear and fact(x, "is_linear")
+        free += [m and may and moving.count(True) == 1 for m in moving]
     return free
+
+
+def bound_leaves(out: PyTree) -> list[bool]:
+    """Per array of the results, whether it has a unit and numbers, but cannot carry an exponent.
+
+    So have structured quantities of several fields, or of a type that is not linear.
+    """
+    numbers, labels, _ = _slots(out)
+    found = []
+    for x, label in zip(numbers, labels, strict=True):
+        leaves, has_unit = jax.tree.leaves(x), label is not None and label.is_linear
+        found += [has_unit and is_structured(x) and is_inexact(v) for v in leaves]
+    return [b and not f for b, f in zip(found, free_leaves(out), strict=True)]
 
 
 def relabelled(out: PyTree, exponents: Sequence[int]) -> PyTree:
@@ -139,7 +157,7 @@ def relabelled(out: PyTree, exponents: Sequence[int]) -> PyTree:
     given, new = iter(exponents), []
     for x, label in zip(numbers, labels, strict=True):
         mine = [next(given) for _ in jax.tree.leaves(x)]
-        new.append(label.scaled(mine[0]) if mine and mine[0] else label)
+        new.append(label.scaled(sum(mine)) if any(mine) else label)  # one at most is not 0
     if type(out) is Packed:
         return Packed((treedef, new[0] if treedef is None else tuple(new)), out.values)
     return treedef.unflatten(

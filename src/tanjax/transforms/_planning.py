@@ -41,7 +41,6 @@ from ._arguments import (
     Last,
     Leaves,
     Options,
-    Weak,
     all_finite,
     are_several,
     can_be_looked_at,
@@ -148,7 +147,7 @@ class PlannedFunction:
             # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
             and all([type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)])  # noqa: B905
         ):
-            if last.context == context and _are_last(last.leaves, leaves):
+            if last.context == context and last.holds(leaves):
                 return last.program(*args, **kwargs)
             return self._planned(recent, leaves, args, kwargs)
         return self._call(leaves, treedef, args, kwargs)
@@ -328,8 +327,10 @@ class PlannedFunction:
             self._fails(error)
             return out
         entry, alarms, plan = found.entry, list(found.alarms), found.entry.plan
-        if alarms and self._making.moves:
-            return self._with_powers(*args, **kwargs)
+        if alarms and (other := case.with_powers(self._with_powers, leaves, args, kwargs)):
+            out = self._with_powers(*args, **kwargs)
+            case.swap(keeps_powers=not any(e.plan.alarms for e in other.state.entries[:1]))
+            return out
         if found.is_new:
             say_powers(self._making.name, case.out, plan.output_exponents)
         kept, in_a_row = self._given.kept(args, kwargs), case.state.in_a_row
@@ -401,7 +402,7 @@ class PlannedFunction:
         out, entry = self._in_windows(case, entry, leaves, kept)
         if out is not _NOTHING:
             return out, entry, []
-        if self._making.moves:
+        if case.with_powers(self._with_powers, leaves, *kept):
             case.swap(keeps_powers=True)
             plan = entry.plan._replace(unseen=())  # the other says what it could not see
             entry = entry._replace(plan=plan, program=self._with_powers)
@@ -589,11 +590,3 @@ def _unread(entry: Entry, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
     from ._late import no_flag
 
     return entry.flagged(entry.limits, no_flag(), *args, **kwargs)[1]  # type: ignore[misc]
-
-
-def _are_last(last: tuple[Weak, ...], leaves: Leaves) -> bool:
-    """Whether dicts and lists, which can change, hold the very arrays of the last call."""
-    # The first is compared alone: in a loop it is another one, and nothing else is asked.
-    if not last or last[0]() is not leaves[0]:
-        return False
-    return all([r() is x for r, x in zip(last, leaves, strict=True)])

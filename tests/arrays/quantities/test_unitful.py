@@ -432,6 +432,11 @@ def test_lists_sizes_and_indices():
         [1, 2, 3][tj.quantity(1.0, "1")]
 
 
+def test_a_shape_with_a_power_of_two_is_printed():
+    shape = jax.ShapeDtypeStruct((2,), jnp.float32)
+    assert str(tj.Unitful(shape, "kg", scale=3)) == f"2^3 {shape} kg"
+
+
 def test_a_pure_number_is_printed_without_a_label():
     ratio = (1.0 * m) / (2.0 * m)
     assert (str(ratio), f"{ratio:.2f}", repr(ratio)) == ("0.5", "0.50", 'Unitful(0.5, "1")')

@@ -237,3 +237,15 @@ def test_a_result_that_is_a_quantity_keeps_the_digits_that_a_fresh_call_gives(pr
         both = [np.asarray(y.stored, np.float64) * 2.0**y.scale for y in (got, fresh)]
         np.testing.assert_allclose(*both, rtol=4 * float(info.eps))
         assert all(y.all() for y in both)
+
+
+@pytest.mark.parametrize(("far", "small", "large"), [(1e-30, 1e-10, 1e30), (1e-25, 1e-18, 1e22)])
+def test_a_quantity_too_wide_for_any_exponent_keeps_what_plain_jax_has_right(far, small, large):
+    """The first result is [0, 1e60] m2. What plain JAX has beside 1e60 m2, a warning says."""
+    square, program = tj.jit(lambda q: q * q), jax.jit(lambda q: q * q)
+    lengths = lambda *numbers: tj.Unitful(jnp.float32(numbers), "m")
+    square(lengths(far, large))
+    q = lengths(small, large)
+    with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+        got = square(q)
+    assert float(got.stored[0]) * 2.0**got.scale == float(program(q).stored[0])

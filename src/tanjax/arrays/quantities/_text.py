@@ -27,7 +27,8 @@ _DIGITS = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 def number_text(stored: PyTree, scale: int, spec: str) -> str:
     """`stored · 2^scale` with a format, element by element where there are several."""
-    if isinstance(stored, jax.core.Tracer) or array_type(stored) is not None:
+    has_no_numbers = isinstance(stored, jax.core.Tracer | jax.ShapeDtypeStruct)
+    if has_no_numbers or array_type(stored) is not None:
         return f"2^{scale} {show(stored)}" if scale else show(stored)
     array = np.asarray(stored)
     if array.ndim == 0:

@@ -568,14 +568,14 @@ class Attempt(Bounds):
     def _leaves(self, v: Value) -> None:
         """Whether an error of a result does harm: numbers that it cannot hold may vanish.
 
-        At an exponent of its own it holds more, but for numbers that no exponent holds together.
+        At an exponent of its own it holds more, but for numbers that no exponent holds together: of
+        these, those that plain JAX has right do not vanish.
         """
         off, low = self._off.get(v.index, EXACT), self._ends(v)[0]
         if off.size == NEVER or self._is_firm(v, off):
             return
-        if v.index in self._free and _range.holds_together(v, self.seen):
-            least = NEVER
-        else:
-            least = low if off.is_whole else low - digits_of(v)
-        if off.size > least:
+        if v.index in self._free:
+            low = min(low, normal_range(v.aval.dtype)[0])
+            low = NEVER if _range.holds_together(v, self.seen) else low
+        if off.size > (low if off.is_whole else low - digits_of(v)):
             self.harmful |= off.sources
