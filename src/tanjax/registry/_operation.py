@@ -177,11 +177,10 @@ class Operation:
     def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
         if any(map(arrays.holds_array, args)):
             return lambda *args: self(*map(arrays.held, args), **statics)
-        if any(trees := [*map(holds_functions, args)]):
-            parts = lambda args: [
-                as_partial(a) if t else a for a, t in zip(args, trees, strict=True)
-            ]
-            return lambda *args: self(*parts(args), **statics)
+        trees = [i for i, a in enumerate(args) if holds_functions(a)]
+        if trees:
+            whole = lambda args: [as_partial(a) if i in trees else a for i, a in enumerate(args)]
+            return lambda *args: self(*whole(args), **statics)
         body, fixed = self.body(args, statics)
         if self.strips(args):
             return body
