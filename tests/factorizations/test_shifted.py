@@ -88,7 +88,7 @@ def test_a_complex_multiple_of_the_identity_is_not_hermitian():
 
     y = Y + 0.3j * Y[::-1]
     for i in (0, 1):
-        of = lambda f, i=i: lambda *x: jnp.real((2 - 1j) * f(*x)[i])  # noqa: B023
+        of = lambda f, i=i: lambda *x: jnp.real((2 - 1j) * f(*x)[i])
         got, want = (jax.jit(jax.grad(of(f), (0, 1)))(A, 0.4 + 0.2j, y) for f in (ours, dense))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), got, want)
     product = tj.Kronecker(tj.Symmetric(A), tj.Symmetric(B))

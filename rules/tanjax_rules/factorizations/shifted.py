@@ -5,7 +5,7 @@ $V = \bigotimes V_i$ is never formed: $O(\sum n_i^3 + n \sum n_i)$ for a system 
 equations; so it is of a Kronecker sum, with sums of the eigenvalues. $\bigotimes K_i + \bigotimes
 D_i$ with diagonal $D_i$, each of one sign $\sigma_i$, is $S(\bigotimes \tilde K_i + \sigma I)S$,
 $S = \bigotimes |D_i|^{1/2}$, $\tilde K_i = |D_i|^{-1/2} K_i |D_i|^{-1/2}$. With a complex $c$ the
-matrix is not Hermitian: then there is no root. The terms must say what they are: the multiple of the
+matrix is not Hermitian, and has no root. The terms must say what they are: the multiple of the
 identity is `c * tj.Identity(n)`; for a `Diagonal` that is no Kronecker product no such form exists.
 
 A function $F = V f(\Lambda) V^H$ moves with one factor by divided differences: of the eigenvalues

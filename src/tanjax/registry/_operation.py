@@ -184,18 +184,22 @@ class Operation:
         body, fixed = self.body(args, statics)
         if self.strips(args):
             return body
-        run = self._jitted(body, fixed, statics) if self.jit else body
+        run = self._jitted(body, fixed, args, statics) if self.jit else body
         return _inspected(self, run) if _INSPECTORS else run
 
     def _jitted(
-        self, body: functools.partial[PyTree], fixed: tuple[int, ...], statics: dict[str, PyTree]
+        self,
+        body: Function,
+        fixed: tuple[int, ...],
+        args: Sequence[PyTree],
+        statics: dict[str, PyTree],
     ) -> Function:
         """The body compiled, where it does not reach values that JAX is tracing beside its args.
 
         `jax.jit` would not see that a cell or an attribute holds another one than when it compiled.
         """
         compiled = jax.jit(body, inline=True, static_argnums=fixed)
-        functions = [*body.func.__self__.functions(), *statics.values()]
+        functions = [*self.resolve(args, statics).functions(), *statics.values()]
         holders = [f for f in functions if any(x is not f for x in held_by(f))]
         if not (holders or fixed):
             return compiled
