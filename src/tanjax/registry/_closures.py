@@ -20,21 +20,21 @@ _NOTHING = (str, bytes, bool, type(None), types.ModuleType, types.BuiltinFunctio
 _LIBRARIES = ("jax", "jaxlib", "tanjax")  # of their objects only the function that they wrap
 
 
-def closes_over_tracers(*functions: Function) -> bool:
-    """Whether callables hold values that JAX is tracing: then no rule can see them.
+def closes_over_tracers(*things: object) -> bool:
+    """Whether callables or objects hold values that JAX is tracing: then no rule can see them.
 
     A compiled call would not see them either, if it was compiled when they were numbers.
     """
-    return any(isinstance(v, _compat.Tracer) for v in held_by(*functions))
+    return any(isinstance(v, _compat.Tracer) for v in held_by(*things))
 
 
-def held_by(*functions: Function) -> Iterator[object]:
-    """What callables reach through cells, defaults, attributes and the callables among these.
+def held_by(*things: object) -> Iterator[object]:
+    """What they reach through cells, defaults, attributes and the callables among these.
 
     Numbers, arrays and objects; neither texts nor modules, nor globals.
     """
     seen: dict[int, object] = {}  # holds them, so that no identity is used again
-    stack: list[object] = list(functions)
+    stack: list[object] = list(things)
     while stack:
         x = stack.pop()
         if id(x) in seen or isinstance(x, _NOTHING):
