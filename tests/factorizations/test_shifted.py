@@ -74,6 +74,51 @@ def test_one_solution_serves_the_likelihood_and_its_gradient(is_complex):
         assert text.count(" dot(") <= 8, text.count(" dot(")
 
 
+@jax.numpy_dtype_promotion("standard")
+def test_a_complex_multiple_of_the_identity_is_not_hermitian():
+    """A resolvent: solved and differentiated in structure, and without a root."""
+
+    def ours(a, c, y):
+        f = tj.factorize(tj.Kronecker(tj.Symmetric(a), tj.Symmetric(B)) + c * tj.Identity(12))
+        return f.inv_quad(y), jnp.sum(jnp.sin(y) * f.diagonal_of_inverse())
+
+    def dense(a, c, y):
+        inverse = jnp.linalg.inv(jnp.kron(tj.Symmetric(a).to_dense(), B) + c * jnp.eye(12))
+        return y.conj() @ inverse @ y, jnp.sum(jnp.sin(y) * jnp.diagonal(inverse))
+
+    y = Y + 0.3j * Y[::-1]
+    for i in (0, 1):
+        of = lambda f, i=i: lambda *x: jnp.real((2 - 1j) * f(*x)[i])
+        got, want = (jax.jit(jax.grad(of(f), (0, 1)))(A, 0.4 + 0.2j, y) for f in (ours, dense))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), got, want)
+    product = tj.Kronecker(tj.Symmetric(A), tj.Symmetric(B))
+    with pytest.raises(tj.ShapeError, match="no root"):
+        tj.factorize(product + (0.4 + 0.2j) * tj.Identity(12)).root()
+
+
+@pytest.mark.parametrize("signs", [(1, -1), (-1, -1)])
+def test_diagonal_factors_that_are_negative_are_subtracted(signs):
+    c, d = signs[0] * jnp.array([0.3, 0.5, 0.2]), signs[1] * jnp.array([1.0, 0.4, 0.1, 0.7])
+
+    def ours(a, c, d):
+        product = tj.Kronecker(tj.Symmetric(a), tj.Symmetric(B))
+        f = tj.factorize(product + tj.Kronecker(tj.Diagonal(c), tj.Diagonal(d)))
+        return f.inv_quad(Y) * f.logdet() + jnp.sum(jnp.sin(f.root() @ Y))
+
+    def dense(a, c, d):
+        full = jnp.kron(tj.Symmetric(a).to_dense(), B) + jnp.diag(jnp.kron(c, d))
+        scale = jnp.sqrt(jnp.abs(jnp.kron(c, d)))
+        values, vectors = jnp.linalg.eigh(full / scale / scale[:, None])
+        root = scale * (vectors @ (jnp.sqrt(values) * (vectors.T @ Y)))
+        logdet = jnp.linalg.slogdet(full).logabsdet
+        return Y @ jnp.linalg.solve(full, Y) * logdet + jnp.sum(jnp.sin(root))
+
+    with tj.densify("error"):
+        got = jax.jit(jax.value_and_grad(ours, (0, 1, 2)))(A, c, d)
+    want = jax.jit(jax.value_and_grad(dense, (0, 1, 2)))(A, c, d)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), got, want)
+
+
 def test_equal_eigenvalues_have_a_gradient_and_no_wrong_second_derivative():
     loss = lambda a: tj.logdet(shifted(jnp.array([1.0, 0.5]), a, B))
     dense = lambda a: jnp.linalg.slogdet(jnp.kron(a, B) + 0.5 * jnp.eye(12)).logabsdet

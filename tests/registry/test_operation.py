@@ -289,6 +289,50 @@ def test_a_body_that_closes_over_tracers_is_differentiated_in_them():
     assert_same_derivatives(scaled_sum, reference, jnp.asarray(0.7), diagonal(*A))
 
 
+@pytest.mark.parametrize("how", ["attribute", "cell", "static instance", "captured cell"])
+def test_state_that_was_a_number_when_a_call_was_compiled_is_differentiated(how):
+    held, wave, spring = jnp.asarray(0.7), Wave(0.7), Spring(0.7)
+    form = tj.operation(lambda a: jnp.sum(jnp.sin(a.diag * held)))
+    form.natural_rule(
+        lambda a: (form.primal(a), lambda y: tj.Diagonal(y * held * jnp.cos(a.diag * held)))
+    )
+
+    def call(s):
+        nonlocal held
+        held = wave.s = spring.stiffness = s
+        if how == "attribute":
+            return apply_to_diagonal(wave, diagonal(*A))
+        if how == "static instance":
+            return spring.energy(jnp.asarray(A))
+        a = diagonal(*A)
+        return form(a) if how == "cell" else tj.capture(lambda a: form(a))(a)(a)
+
+    reference = lambda s: jnp.sum(jnp.sin(jnp.asarray(A) * s))
+    if how == "static instance":
+        reference = lambda s: s / 2 * jnp.sum(jnp.asarray(A) ** 2)
+    call(jnp.asarray(0.7))  # compiles
+    assert_same_derivatives(call, reference, jnp.asarray(1.3))
+
+
+def test_a_module_that_holds_functions_is_a_callable_argument():
+    net = eqx.nn.MLP(3, 3, 4, 1, key=jax.random.key(0))
+    ours = eqx.filter_jit(eqx.filter_grad(lambda net: apply_to_diagonal(net, diagonal(*A))))
+    plain = eqx.filter_grad(lambda net: jnp.sum(net(jnp.asarray(A))))
+    for got, want in zip(jax.tree.leaves(ours(net)), jax.tree.leaves(plain(net)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert np.isfinite(apply_to_diagonal(eqx.nn.Lambda(jnp.sin), diagonal(*A)))
+
+
+def test_a_custom_jvp_that_closes_over_tracers_is_refused_as_by_jax():
+    def call(s):
+        f = jax.custom_jvp(lambda x: s * x)
+        f.defjvp(lambda x, x_dot: (s * x[0], s * x_dot[0]))
+        return apply_to_diagonal(f, diagonal(*A))
+
+    with pytest.raises(Exception, match="racer"):
+        jax.jit(jax.grad(call))(2.0)
+
+
 def test_several_outputs_in_a_dictionary_with_structured_ones():
     @tj.operation
     def parts(a, b):

@@ -3,8 +3,9 @@ r"""Kronecker products and sums plus a multiple of the identity, by the eigenvec
 With $K_i = V_i \Lambda_i V_i^H$ is $\bigotimes K_i + c I = V(\bigotimes \Lambda_i + c)V^H$, where
 $V = \bigotimes V_i$ is never formed: $O(\sum n_i^3 + n \sum n_i)$ for a system of $n = \prod n_i$
 equations; so it is of a Kronecker sum, with sums of the eigenvalues. $\bigotimes K_i + \bigotimes
-D_i$ with positive diagonal $D_i$ is $S(\bigotimes \tilde K_i + I)S$, $S = \bigotimes D_i^{1/2}$,
-$\tilde K_i = D_i^{-1/2} K_i D_i^{-1/2}$. The terms must say what they are: the multiple of the
+D_i$ with diagonal $D_i$, each of one sign $\sigma_i$, is $S(\bigotimes \tilde K_i + \sigma I)S$,
+$S = \bigotimes |D_i|^{1/2}$, $\tilde K_i = |D_i|^{-1/2} K_i |D_i|^{-1/2}$. With a complex $c$ the
+matrix is not Hermitian, and has no root. The terms must say what they are: the multiple of the
 identity is `c * tj.Identity(n)`; for a `Diagonal` that is no Kronecker product no such form exists.
 
 A function $F = V f(\Lambda) V^H$ moves with one factor by divided differences: of the eigenvalues
@@ -16,6 +17,7 @@ divided by the gaps between eigenvalues.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,12 +129,14 @@ def _kronecker_sum(terms: Sequence[tj.Kronecker]) -> tj.KroneckerSum | None:
 
 
 def _scaled_by_diagonals(a: tj.Kronecker, b: tj.Kronecker) -> tuple[Shifted, Vector] | None:
-    """`a + b`, of which one has diagonal factors with positive entries: as that one, scaled."""
+    """`a + b`, of which one has diagonal factors, each of one sign: as that one, scaled."""
     for product, noise in ((a, b), (b, a)):
         if all(isinstance(f, tj.Diagonal) or _multiple(f) is not None for f in noise.factors):
-            roots = [jnp.sqrt(jnp.real(f.diagonal())) for f in noise.factors]
+            diagonals = [jnp.real(f.diagonal()) for f in noise.factors]
+            signs = [jnp.sign(jnp.sum(d)) for d in diagonals]
+            roots = [jnp.sqrt(d * sign) for d, sign in zip(diagonals, signs, strict=True)]
             factors = map(_divided, product.factors, roots)
-            return Shifted(tj.Kronecker(*factors), jnp.ones((), roots[0].dtype)), outer(roots)
+            return Shifted(tj.Kronecker(*factors), math.prod(signs)), outer(roots)
     return None
 
 
@@ -312,7 +316,8 @@ def _inverse_diagonal_jvp(
     moved = squares @ (-m_dot.shift / values**2)
     for k, along in enumerate(_moved(m, m_dot, live, lambda x, y: -1 / (x * y))):
         v = live.vectors[k]
-        rows = along(lambda p, _, v=v: jnp.real(tj.diagonal(v @ p @ v.conj().mT))[:, None], None)
+        rows = along(lambda p, _, v=v: tj.diagonal(v @ p @ v.conj().mT)[:, None], None)
+        rows = rows if jnp.iscomplexobj(values) else jnp.real(rows)
         beside = [*squares.factors]
         beside[k] = tj.Identity(v.shape[0], values.dtype)
         moved = moved + tj.Kronecker(*beside) @ _from_others(rows, m, k)[:, 0]
@@ -385,6 +390,7 @@ def _from_others(x: Shaped[Array, "o i c"], m: Shifted, k: int) -> Columns:
 _PLAN = tj.FactorizationPlan(
     _solve, _slogdet, _root, inv_quad=_inv_quad, diagonal_of_inverse=_inverse_diagonal
 )
+_WITHOUT_ROOT = tj.FactorizationPlan(_solve, _slogdet, diagonal_of_inverse=_inverse_diagonal)
 HINT = "write a multiple of the identity as `c * tj.Identity(n)`, or give a `solver`"
 
 
@@ -398,7 +404,8 @@ def factorize_sum(a: SquareSum) -> tj.Factorization:
     found = shifted(a)
     if found is None:
         return factorize_dense(tj.densified(a, "factorize", HINT))
-    return tj.Factorization(found, _spectra(found[0]), _PLAN, a.shape[0])
+    plan = _WITHOUT_ROOT if jnp.iscomplexobj(found[0].shift) else _PLAN
+    return tj.Factorization(found, _spectra(found[0]), plan, a.shape[0])
 
 
 # -- rules -----------------------------------------------------------------------------------------

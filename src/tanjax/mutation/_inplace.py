@@ -300,8 +300,9 @@ def inplace(
     """Make an in-place function of a function that writes to some of its arguments.
 
     It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
-    attributes that it reads are those of that call. `jit=False` runs it anew each time. Of a method
-    the instance is the first argument, a pytree or static. An error of the compiled program at run
+    attributes that it reads are those of that call, unless a closure or an attribute holds what JAX
+    is tracing. `jit=False` runs it anew each time. Of a method the instance is the first argument,
+    a pytree or static. An error of the compiled program at run
     time loses what the Refs hold; with `jit=False` they hold what they held.
 
     **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to (of `*args`

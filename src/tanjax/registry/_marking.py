@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def marked_call(op: Operation, args: Sequence[PyTree], statics: dict[str, PyTree]) -> PyTree:
     """A call of an operation as an equation of the program that is being captured.
 
-    A call whose function argument closes over tracers is traced through: no equation would show
-    what it depends on.
+    A call whose static arguments, body or rule hold tracers is traced through: no equation would
+    show what it depends on.
     """
     fixed = [i for i, a in enumerate(args) if is_static_value(a)]
-    if any(callable(args[i]) and closes_over_tracers(args[i]) for i in fixed):
+    if closes_over_tracers(*(args[i] for i in fixed), *op.resolve(args, statics).functions()):
         return op.primal(*args, **statics)
     if op.strips(args) and not is_traced(args):
         return op.body(args, statics)[0](*args)

@@ -38,6 +38,7 @@ from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function, Statics
 
 from . import _batched, _lowering
+from ._closures import as_partial, closes_over_tracers, held_by, holds_functions
 from ._marking import marked_call
 from ._natural import Convention, Kind
 from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
@@ -176,11 +177,38 @@ class Operation:
     def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
         if any(map(arrays.holds_array, args)):
             return lambda *args: self(*map(arrays.held, args), **statics)
+        trees = [i for i, a in enumerate(args) if holds_functions(a)]
+        if trees:
+            whole = lambda args: [as_partial(a) if i in trees else a for i, a in enumerate(args)]
+            return lambda *args: self(*whole(args), **statics)
         body, fixed = self.body(args, statics)
         if self.strips(args):
             return body
-        run = jax.jit(body, inline=True, static_argnums=fixed) if self.jit else body
+        run = self._jitted(body, fixed, args, statics) if self.jit else body
         return _inspected(self, run) if _INSPECTORS else run
+
+    def _jitted(
+        self,
+        body: Function,
+        fixed: tuple[int, ...],
+        args: Sequence[PyTree],
+        statics: dict[str, PyTree],
+    ) -> Function:
+        """The body compiled, where it does not reach values that JAX is tracing beside its args.
+
+        `jax.jit` would not see that a cell or an attribute holds another one than when it compiled.
+        """
+        compiled = jax.jit(body, inline=True, static_argnums=fixed)
+        functions = [*self.resolve(args, statics).functions(), *statics.values()]
+        holders = [f for f in functions if any(x is not f for x in held_by(f))]
+        if not (holders or fixed):
+            return compiled
+
+        def run(*args: PyTree) -> PyTree:
+            given = [args[i] for i in fixed]
+            return (body if closes_over_tracers(*holders, *given) else compiled)(*args)
+
+        return run
 
     def body(
         self, args: Sequence[PyTree], statics: dict[str, PyTree]
@@ -402,8 +430,9 @@ def operation(
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
     It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
-    attributes that it reads are those of that call. `jit=False` runs it anew each time. Of a method
-    the instance is the first argument, a pytree or static.
+    attributes that it reads are those of that call, unless a closure or an attribute holds what JAX
+    is tracing. `jit=False` runs it anew each time. Of a method the instance is the first argument,
+    a pytree or static.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
     always are static); in a dict each has a `check(operation, name, value)`. `dense`: the generic

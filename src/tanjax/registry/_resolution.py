@@ -67,6 +67,11 @@ class Resolution:
     hidden_output: bool = False
     checked: list[Rule] = dataclasses.field(default_factory=list)
 
+    def functions(self) -> list[Function]:
+        """What runs in a call: the implementation and the rules."""
+        chosen = self.implementation.function if self.implementation else self.operation.generic
+        return [f for f in (chosen, *(r and r.function for r in (self.rule, self.push))) if f]
+
     # -- running -------------------------------------------------------------------------
 
     def primal(self, *args: PyTree) -> PyTree:
