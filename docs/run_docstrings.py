@@ -6,12 +6,12 @@ import pkgutil
 import sys
 import warnings
 
-TORCH = "tanjax.bridges.torch"  # runs only if it is named itself
+TORCH = "tanjax.bridges.torch"  # runs only if an argument names it
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def run_package(name: str) -> doctest.TestResults:
-    """Return the failed and attempted examples of a package and of everything in it."""
+    """Return the failed and attempted examples of a package and of all modules in it."""
     package = importlib.import_module(name)
     found = (info.name for info in pkgutil.walk_packages(package.__path__, name + "."))
     names = [name, *(name for name in found if not name.endswith("__main__"))]
