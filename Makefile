@@ -19,7 +19,9 @@ CASES := $(TYPES) --tanjax-check tanjax_rules
 PROSE := docs/pages \
     src/tanjax/jaxprs \
     src/tanjax/kernels \
-    $(filter-out src/tanjax/units/_table.py,$(wildcard src/tanjax/units/*.py))
+    $(filter-out src/tanjax/units/_table.py,$(wildcard src/tanjax/units/*.py)) \
+    $(filter-out docs/examples/solar_system.py,$(wildcard docs/examples/*)) \
+    $(filter-out docs/check_prose.py,$(wildcard docs/*.py))
 
 BIN := $(VENV)/bin
 
