@@ -1,7 +1,7 @@
 """Entries at known places: NumPy's numbers, inside of the array.
 
-The caller has checked the places, so these functions neither compare nor wrap them at run time (2
-ms instead of 6 for a million places on the oldest JAX).
+The caller has checked the places, so these functions neither compare nor wrap them at run time.
+This takes 2 ms instead of 6 for a million places on the oldest JAX.
 """
 
 from __future__ import annotations

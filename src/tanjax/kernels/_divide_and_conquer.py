@@ -5,8 +5,8 @@ product joins them again: the eigenvalues of $\mathrm{diag}(\delta) + \rho z z^\
 of a secular equation (`secular`).
 
 Eigenvectors from these roots and `z` are orthogonal only if the roots are exact. Therefore the
-eigenvectors use the `z` whose exact roots the computed ones are (Gu, Eisenstat); it differs by
-rounding errors. Clusters of eigenvalues need no special case: for every matrix the vectors are
+eigenvectors use another `z`, for which the computed roots are exact (Gu, Eisenstat). The two differ
+by rounding errors. Clusters of eigenvalues need no special case: for every matrix the vectors are
 orthogonal, and the residual is of the order of $\epsilon\|T\|$. Most of the work is products.
 
 Poles with a weight of rounding errors keep their eigenvectors. If poles are equal up to rounding

@@ -25,8 +25,8 @@ from tanjax._typing import Arraylike
 from ._schur import batched, eye_like, nan_if, require_square
 from ._shapes import Column, Numbers, Square
 
-# The numerators of the diagonal Padé approximants, and the largest norm for which their backward
-# error is below the rounding errors (Higham 2005, table 2.3; section 5 for single precision).
+# The numerators of the diagonal Padé approximants, and the largest norms with a backward error
+# below rounding errors (Higham 2005, table 2.3; section 5 for single precision).
 _DOUBLE = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
     10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,

@@ -120,7 +120,7 @@ def _scale(value: Numbers, pair: tuple[float, float]) -> Numbers:
 
 
 def _convert_affine(value: Numbers, a: Unit, b: Unit) -> Numbers:
-    """`value · a + zero of a` in coherent units is `result · b + zero of b`; all are rational."""
+    """Solve `value · a + zero of a = result · b + zero of b`, with rational coefficients."""
     zero = [Fraction(0) if u.point is None else u.point.offset for u in (a, b)]  # type: ignore[union-attr]
     shift = (zero[0] - zero[1]) / b.factor.fraction
     scaled = _scale(value, conversion(a.delta, b.delta))

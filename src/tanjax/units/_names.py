@@ -108,7 +108,7 @@ def _base_or_named(name: str) -> Unit | None:
 
 
 def _difference(name: str) -> Unit | None:
-    """`delta_degC` or `Δ°C`: the linear unit of the differences of a scale."""
+    """Return the linear unit of the differences of a scale: `delta_degC` or `Δ°C`; else None."""
     for mark in ("delta_", "Δ"):
         if name.startswith(mark):
             rest = name.removeprefix(mark)

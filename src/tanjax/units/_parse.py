@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def unit(text: object) -> Unit:
-    """Return the unit that a text names, `"kg m / s2"`; a `Unit` and `1 / unit` also pass.
+    """Return the unit of a text such as `"kg m / s2"`, of a `Unit`, or of `1 / unit`.
 
     Names, aliases and prefixes are those of pint's catalogue, and of astronomy (`solMass`, `Jy`,
     `mag`). A slash divides by the next factor alone: `J / K / mol`, or `J / (K mol)`.

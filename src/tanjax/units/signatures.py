@@ -48,7 +48,10 @@ Binding: TypeAlias = dict[str, Unit | None]  # the unit of every letter
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Role:
-    """The role of one operand: a letter, `1`, `-` or `*`; if affine units pass; if a sequence."""
+    """The role of one operand: its `letter`, or `1`, `-`, `*`.
+
+    `affine`: affine units pass. `sequence`: the operand is a sequence of operands with this role.
+    """
 
     letter: str
     affine: bool = False

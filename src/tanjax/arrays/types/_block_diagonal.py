@@ -116,7 +116,7 @@ class BlockDiagonal(AbstractArray):
 
     @property
     def has_square_blocks(self) -> bool:
-        """True if every block is square: then the diagonal of the matrix crosses only blocks."""
+        """True if every block is square: then the matrix's diagonal is that of its blocks."""
         return all(b.shape[-2] == b.shape[-1] for b in self._kinds())
 
     @property
