@@ -16,7 +16,12 @@ TYPES := --tanjax-check tanjax
 CASES := $(TYPES) --tanjax-check tanjax_rules
 
 # Whose every sentence has a subject and an end. A room joins when its prose is rewritten, and stays.
-PROSE := docs/pages
+PROSE := docs/pages \
+    src/tanjax/jaxprs \
+    src/tanjax/kernels \
+    $(filter-out src/tanjax/units/_table.py,$(wildcard src/tanjax/units/*.py)) \
+    $(filter-out docs/examples/solar_system.py,$(wildcard docs/examples/*)) \
+    $(filter-out docs/check_prose.py,$(wildcard docs/*.py))
 
 BIN := $(VENV)/bin
 

@@ -1,4 +1,4 @@
-"""Refuse sentences that a stranger reads twice: without an agent, or of too many words.
+"""Report sentences that a stranger reads twice: without an agent, or with too many words.
 
     python docs/check_prose.py README.md docs/pages src/tanjax/units
 
@@ -14,7 +14,7 @@ import re
 import sys
 import tokenize
 
-# The longest sentence in words. Sentences aim at 20: a list or a name of a function may take more.
+# The longest sentence in words. The aim is 20 words; lists and names of functions may need more.
 LONGEST = 35
 
 DENIED = {
@@ -48,20 +48,20 @@ DENIED = {
     r"\bnone is\b|\bnone are\b|\bnone has\b": "no X is",
 }
 DENIED = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in DENIED.items()}
-# A sentence that begins with a relative pronoun has no subject, unless it asks.
+# A sentence that begins with a relative pronoun has no subject, unless it is a question.
 HEADLESS = re.compile(r"(What|Whatever|Who|Whoever|Whether|Which|Whose)\b(?!.*\?$)", re.DOTALL)
 END = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+(?=[A-Z`*_\"'(\[$]|tanjax\b)")
 
 
 def sentences(text):
-    """The sentences of a paragraph, with the inline code and the formulas as one word each."""
+    """Return the sentences of a paragraph, with inline code and formulas as one word each."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"``[^`]+``|`[^`]+`|\$[^$]+\$", "`c`", text)
     return [s.strip() for s in END.split(text) if s.strip()]
 
 
 def findings(text):
-    """Pairs of the words that a stranger has to read twice and the words to write instead."""
+    """Yield pairs of the words that a stranger reads twice and the words to write instead."""
     for sentence in sentences(text):
         if HEADLESS.match(sentence.lstrip("*_-(")):
             yield (
@@ -77,7 +77,7 @@ def findings(text):
 
 
 def paragraphs_of_markdown(text):
-    """Pairs of line and paragraph, without fences, tables, headings, HTML and formulas."""
+    """Yield pairs of line and paragraph, without fences, tables, headings, HTML and formulas."""
     text = re.sub(
         r"^( *)(`{3,}|~{3,}).*?^\1\2 *$",
         lambda m: "\n" * m[0].count("\n"),
@@ -101,7 +101,7 @@ def paragraphs_of_markdown(text):
 
 
 def paragraphs_of_python(text):
-    """Pairs of line and paragraph of the docstrings, the comments and the longer texts."""
+    """Yield pairs of line and paragraph of docstrings, comments and longer texts."""
     for node in ast.walk(ast.parse(text)):
         if (
             isinstance(node, ast.Constant)
@@ -130,7 +130,7 @@ def paragraphs_of_python(text):
 
 
 def files(arguments):
-    """The Markdown and Python files that the arguments name, folders with all that they hold."""
+    """Yield the Markdown and Python files that the arguments name, and those in named folders."""
     for argument in map(pathlib.Path, arguments):
         found = argument.rglob("*") if argument.is_dir() else [argument]
         yield from sorted(
@@ -139,7 +139,7 @@ def files(arguments):
 
 
 def check(arguments):
-    """Print every finding, and return how many there are."""
+    """Print every finding, and return the number of findings."""
     count = 0
     for path in files(arguments):
         read = paragraphs_of_markdown if path.suffix == ".md" else paragraphs_of_python

@@ -1,11 +1,11 @@
-"""Write the page that says what every operation does with bad input, by calling it.
+"""Write the page about bad input to every operation, by calling the operations.
 
-Each cell comes from calls on a dense array, structured ones and a batch: an error of ours that
-begins with the name of the operation, or what the result is. Anything else fails. Calls are traced,
-not run, except those whose answer depends on values (singular, indefinite, not converged).
+Each cell comes from calls on a dense array, structured ones and a batch. It shows the result, or an
+error of tanjax that begins with the name of the operation. Any other error fails. JAX only traces
+the calls, and runs those whose answer depends on values (singular, indefinite, not converged).
 
     python docs/generate_bad_input.py           # write docs/pages/bad_input.md
-    python docs/generate_bad_input.py --check   # fail if the page is not what would be written
+    python docs/generate_bad_input.py --check   # fail if the page is stale
 """
 
 import functools
@@ -44,7 +44,8 @@ def batch_of_low_rank(dense):
     return jax.tree.map(lambda x: jnp.stack([x, x]), low_rank(dense))
 
 
-# How a dense matrix, or what a type keeps of it, becomes one of each type; which can be oblong.
+# Functions that convert a dense matrix, or the part that a type stores, to each type. `OBLONG` has
+# the types that need not be square.
 TYPES = {
     "Dense": jnp.asarray,
     "Diagonal": lambda a: tj.Diagonal(a.diagonal()),
@@ -61,7 +62,7 @@ OBLONG = {
     "batch": batch_of_low_rank,
 }
 
-# The arguments of an operation that follow the matrix, for `n` rows and a dtype.
+# The arguments of an operation after the matrix, for `n` rows and a dtype.
 NOTHING = lambda n, dtype: ()
 VECTOR = lambda n, dtype: (jnp.ones(n, dtype),)
 MATRIX = lambda n, dtype: (jnp.ones((n, n), dtype),)
@@ -77,7 +78,7 @@ STATIC = {
     "matrix_power": (-1,),
     **dict.fromkeys(("funm_hermitian", "funm_multiply"), (jnp.exp,)),
 }
-# Called by `tj.solve(solver=)` and `tj.logdet(estimator=)`, which check the arguments.
+# `tj.solve(solver=)` and `tj.logdet(estimator=)` call these, and check their arguments.
 INNER = ("solve_by", "logdet_by")
 # A singular or indefinite matrix may spoil their values; the others take any matrix.
 OF_VALUES = (
@@ -90,7 +91,7 @@ DIFFERENTIATED = (
     "funm_hermitian", "funm_multiply", "solve_sylvester", "solve_lyapunov",
     "solve_discrete_lyapunov",
 )  # fmt: skip
-# Singular without a rounding error, which differs between processors.
+# Exactly singular, because rounding errors differ between processors.
 SINGLE, ZEROS = np.diag(np.array([1, 0], np.float32)), np.zeros((2, 2), np.float32)
 SADDLE = np.array([[1, 2], [2, 1]], np.float32)
 SINGULAR = {
@@ -103,7 +104,7 @@ INDEFINITE = {
 }
 EQUAL = {name: TYPES[name](2 * np.eye(2, dtype=np.float32)) for name in SINGULAR}
 
-# Systems of solvers and estimators: three rows, by their fault.
+# Systems of three rows for solvers and estimators, by their fault.
 SYSTEMS = {
     "definite": np.diag([1, 2, 3]),
     "indefinite": np.array([[1, 2, 0], [2, 1, 0], [0, 0, 1]]),
@@ -126,7 +127,7 @@ SOLVERS = {
 
 
 def outcome(op, args):
-    """Our error of a call, or the dtypes of its result."""
+    """Return the error of tanjax for a call, or the dtypes of its result."""
     call = lambda *args: op(*args, *STATIC.get(op.name, ()))
     try:
         with tj.densify("allow"):
@@ -139,7 +140,7 @@ def outcome(op, args):
 
 
 def merged(answers):
-    """One answer for all types, or the most common one and which types differ."""
+    """Return one answer for all types, or the most common one and those of the other types."""
     groups = {}
     for kind, answer in answers.items():
         groups.setdefault(answer, []).append(kind)
@@ -183,7 +184,7 @@ def mixed(op):
 
 
 def values(op, arrays):
-    """The kind of the entries of a result, for arrays by name of type."""
+    """Return the kind of the entries of a result, for arrays by name of type."""
     answers = {}
     for kind, a in arrays.items():
         if "Error" in outcome(op, (a, *rest_of(op, 2))):
@@ -211,7 +212,7 @@ def kind_of_numbers(leaves):
 
 
 def sum_of_sines(op, a):
-    """A loss that looks at every entry of a result."""
+    """Return a loss that depends on every entry of a result."""
     result = op(a, *rest_of(op, 2), *STATIC.get(op.name, ()))
     if op is tj.factorize:
         result = result.solve(jnp.asarray([1, 2], jnp.float32))
@@ -221,7 +222,7 @@ def sum_of_sines(op, a):
 
 
 def gradients(op, arrays):
-    """The kind of the entries of a gradient; `tj.grad` must return the same."""
+    """Return the kind of the entries of a gradient; `tj.grad` must return the same."""
     answers, loss = {}, functools.partial(sum_of_sines, op)
     for kind, a in arrays.items():
         if "Error" in outcome(op, (a, *rest_of(op, 2))):
@@ -237,25 +238,25 @@ def gradients(op, arrays):
 
 
 def system(name):
-    """A matrix and a right-hand side of one kind of system."""
+    """Return a matrix and a right-hand side of one kind of system."""
     matrix = jnp.asarray(SYSTEMS[name], np.int32 if name == "integers" else np.float32)
     return matrix, jnp.arange(1, matrix.shape[0] + 1, dtype=matrix.dtype)
 
 
 def answer(call):
-    """The error of a call by the name of its operation, or the kind of its numbers."""
+    """Return the error of a call by the name of its class, or the kind of its numbers."""
     try:
         return kind_of_numbers(jax.tree.leaves(call()))
     except OURS as error:
         return f"`{type(error).__name__}`"
-    except Exception as error:  # of a running program
+    except Exception as error:  # raised by a running program
         if "did not reach its tolerance" not in str(error):
             raise
         return "error"
 
 
 def solved(solver, name):
-    """The answer of a solver to a system; checks that the gradient is no better."""
+    """Return the answer of a solver to a system; check that the gradient is no better."""
     a, b = system(name)
     said = answer(lambda: tj.solve(a, b, solver=solver))
     if said == "finite":
@@ -271,7 +272,7 @@ def solved(solver, name):
 
 
 def estimated(name, change):
-    """The kind of `logdet` by an estimator, or of its gradient."""
+    """Return the kind of `logdet` by an estimator, or of its gradient."""
     estimator = tj.bridges.matfree.Lanczos(3, 4, jax.random.key(0))
     return answer(lambda: change(lambda a: tj.logdet(a, estimator=estimator))(system(name)[0]))
 
@@ -300,7 +301,7 @@ ESTIMATES = {
 
 
 def table(rows, columns):
-    """A Markdown table of functions of a row."""
+    """Return a Markdown table; `columns` are functions of a row."""
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [[called(row), *(column(row) for column in columns.values())] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
@@ -311,7 +312,7 @@ def called(row):
 
 
 def page():
-    """The text of the page."""
+    """Return the text of the page."""
     ours = [op for op in operations() if op.name not in INNER]
     with_values, differentiated = (
         [op for op in ours if op.name in names] for names in (OF_VALUES, DIFFERENTIATED)

@@ -1,10 +1,10 @@
 """Write the page of the functions that take quantities through each front door, by calling them.
 
-Each cell comes from calls in `tests/support/calls`: the same numbers, in mixed units, go through
-tanjax and in SI through plain JAX; the cell is right if value and unit are.
+Each cell comes from calls in `tests/support/calls`. The same numbers go through tanjax in mixed
+units, and through plain JAX in SI. The cell is right if value and unit agree.
 
     python docs/generate_conformance.py           # write docs/pages/conformance.md
-    python docs/generate_conformance.py --check   # fail if the page is not what would be written
+    python docs/generate_conformance.py --check   # fail if the page is stale
 """
 
 import re
@@ -33,13 +33,13 @@ VERSION = "The last column was measured with JAX {}."
 
 
 def signature(table, name):
-    """The unit signature in a table cell."""
+    """Return the unit signature in a table cell."""
     entry = TABLES[table][name].replace("!", "")
     return "*special*" if entry == "special" else f"`{entry.replace('|', '')}`"
 
 
 def cell(calls, door, outcome):
-    """The mark of all calls of a function through a door, or a word for the first failure."""
+    """Return the mark of all calls of a function through a door, or a word for a failure."""
     found = [outcome(call, door) for call in calls]
     known = [text for text in found if text is not None]
     if not known:
@@ -49,14 +49,14 @@ def cell(calls, door, outcome):
 
 
 def kind(failure):
-    """The word for a failure."""
+    """Return the word for a failure."""
     if not failure.startswith("error"):
         return "differs"
     return "refused" if "UnitError" in failure else "needs values"
 
 
 def by_function(calls):
-    """The calls of a group by function, without functions that only some versions of JAX have."""
+    """Return the calls of a group by function, if every supported JAX has the function."""
     functions = {}
     for call in calls:
         if str(call) not in SINGLE_VERSION:
@@ -65,7 +65,7 @@ def by_function(calls):
 
 
 def group_table(title, calls, outcome):
-    """The table of a group of functions."""
+    """Return the table of a group of functions."""
     lines = [f"## {title}\n", f"| function | units | {' | '.join(HEADINGS.values())} |"]
     lines.append("| --- " * (2 + len(DOORS)) + "|")
     for name, several in by_function(calls).items():
@@ -76,7 +76,7 @@ def group_table(title, calls, outcome):
 
 
 def refused():
-    """The functions that refuse quantities, by reason."""
+    """Return the list of functions that refuse quantities, by reason."""
     reasons = {}
     for table, entries in TABLES.items():
         for name, entry in entries.items():
@@ -87,7 +87,7 @@ def refused():
 
 
 def others():
-    """The functions with a signature that no call covers."""
+    """Return the list of functions with a signature but without a call."""
     called = {str(call) for calls in GROUPS.values() for call in calls}
     lines = []
     for table, entries in TABLES.items():
@@ -102,31 +102,31 @@ def others():
 
 
 def version():
-    """The line that names the version of JAX, which decides the primitives of its functions."""
+    """Return the line with the version of JAX, which determines primitives of functions."""
     return VERSION.format(".".join(jax.__version__.split(".")[:2]))
 
 
 def stale(text, committed):
-    """True if the committed page differs in more than this version of JAX explains."""
+    """True if the committed page differs by more than the version of JAX explains."""
     if version() in committed:
         return text != committed
     return without_last_column(text) != without_last_column(committed)
 
 
 def without_last_column(text):
-    """The page without the parts that differ between versions of JAX."""
+    """Return the page without the parts that differ between versions of JAX."""
     text = re.sub(VERSION.format(r"[\d.]+"), "", text)
     return re.sub(r"^(\| .*\|) [^|]* \|$", r"\1", text, flags=re.MULTILINE)
 
 
 def measure(call, door):
-    """The failure of a call through a door, empty if it is right; `None` if the door lacks it."""
+    """Return the failure of a call through a door: empty if right, `None` if the door lacks it."""
     function = DOORS[door](call)
     return None if function is None or raw(call) is None else call.wrong(function)
 
 
 def page(outcome=measure):
-    """The text of the page."""
+    """Return the text of the page."""
     calls = [c for group in GROUPS.values() for c in group if str(c) not in SINGLE_VERSION]
     counts = f"{len(calls)} calls of {len({str(c) for c in calls})} functions. {version()}\n"
     tables = "\n".join(group_table(title, group, outcome) for title, group in GROUPS.items())

@@ -32,7 +32,7 @@ def row(formula, dtype):
 
 
 def page(row=row):
-    """The text of the page."""
+    """Return the text of the page."""
     version = ".".join(jax.__version__.split(".")[:2])
     parts = {"version": f"Measured with JAX {version} on a CPU.\n"}
     for dtype in DTYPES:
@@ -42,7 +42,7 @@ def page(row=row):
 
 
 def without_numbers(text):
-    """The page without the numbers, which differ between processors and versions of JAX."""
+    """Return the page without numbers, which differ between processors and versions of JAX."""
     text = re.sub(r"JAX [\d.]+", "", text)
     return re.sub(r"(\| [^|]*){4}\|$", "|", text, flags=re.MULTILINE)
 

@@ -1,7 +1,7 @@
-"""Write the page that says what every operation does on every array type, by asking the library.
+"""Write the page about every operation on every array type, from the registry.
 
 python docs/generate_support_table.py           # write docs/pages/support_table.md
-python docs/generate_support_table.py --check   # fail if the page is not what would be written
+python docs/generate_support_table.py --check   # fail if the page is stale
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 python tests/support/torch_opinfo.py --samples 6 --json docs/torch_operations.json
 python docs/generate_torch_table.py           # write docs/pages/torch_operations.md
-python docs/generate_torch_table.py --check   # fail if the page is not what would be written
+python docs/generate_torch_table.py --check   # fail if the page is stale
 """
 
 import json
@@ -62,7 +62,7 @@ python docs/generate_torch_table.py
 
 
 def counted(op):
-    """How many cases of an operation have each answer."""
+    """Return the number of cases of an operation with each answer."""
     sums = {}
     for counts in op["counts"].values():
         for answer, n in counts.items():
@@ -71,7 +71,7 @@ def counted(op):
 
 
 def total(ops):
-    """The same over operations."""
+    """Return the sums of `counted` over operations."""
     sums = {}
     for op in ops:
         for answer, n in counted(op).items():
@@ -80,7 +80,7 @@ def total(ops):
 
 
 def cells(sums):
-    """Cases, right, refused, raises, wrong and cut, as cells of a row."""
+    """Return the cells of a row: cases, right, refused, raises, wrong and cut."""
     wrong = sum(sums.get(a, 0) for a in WRONG[:-1])
     raises = sums.get("raises", 0) + sums.get("too slow", 0)
     numbers = [
@@ -94,7 +94,7 @@ def cells(sums):
 
 
 def remark(op):
-    """The worst case of an operation, in words."""
+    """Return the worst case of an operation, in words."""
     order = (*REFUSED, *WRONG)
     found = sorted(op["wrong"], key=lambda w: order.index(w[2]))
     if not found:
@@ -104,12 +104,12 @@ def remark(op):
 
 
 def row(columns):
-    """A line of a table."""
+    """Return a line of a table."""
     return "| " + " | ".join(columns) + " |"
 
 
 def page(data):
-    """The text of the page."""
+    """Return the text of the page."""
     ops = data["ops"]
     groups = {group: words for group, words in GROUPS.items() if _in(ops, group)}
     lines = [HEAD.format(**data["options"], **data["versions"])]
@@ -143,7 +143,7 @@ def _in(ops, group):
 
 
 def main():
-    """Write the page, or compare it."""
+    """Write the page; with `--check`, compare it with the committed page."""
     text = page(json.loads(DATA.read_text()))
     if "--check" not in sys.argv:
         PAGE.write_text(text)

@@ -1,4 +1,4 @@
-"""Parts of pages that scripts write: between `<!-- name -->` and `<!-- end of name -->`."""
+"""Generated parts of pages, between `<!-- name -->` and `<!-- end of name -->`."""
 
 import operator
 import re
@@ -6,7 +6,7 @@ import sys
 
 
 def renewed(page, parts):
-    """The text of a page with parts of it written anew."""
+    """Return the text of a page with new text in its generated parts."""
     text = page.read_text()
     for name, part in parts.items():
         marks = rf"(<!-- {name} -->\n\n).*?(\n<!-- end of {name} -->)"
@@ -16,7 +16,7 @@ def renewed(page, parts):
 
 
 def write_or_check(page, text, arguments, stale=operator.ne):
-    """Write a page; given `--check`, only fail where it says something else."""
+    """Write a page; with `--check`, only exit with an error if the committed page is stale."""
     if "--check" not in arguments:
         page.write_text(text)
     elif stale(text, page.read_text()):

@@ -1,4 +1,4 @@
-"""A MkDocs hook: formulas become MathML when the site is built, so that browsers need no script."""
+"""A MkDocs hook: convert formulas to MathML in the build, so that browsers need no script."""
 
 import html
 import re

@@ -11,7 +11,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def run_package(name: str) -> doctest.TestResults:
-    """Return the failed and attempted examples of a package and of everything in it."""
+    """Return the failed and attempted examples of a package and of all modules in it."""
     package = importlib.import_module(name)
     found = (info.name for info in pkgutil.walk_packages(package.__path__, name + "."))
     names = [name, *(n for n in found if not n.endswith("__main__") and n != FACE_OF_TORCH)]

@@ -1,12 +1,12 @@
-"""Run scripts, each in a process of its own that begins where JAX and tanjax are imported.
+"""Run scripts, each in a process of its own that starts after the imports of JAX and tanjax.
 
-Importing takes longer than most pages. A fork of a process that has done nothing else yet has all
-that `python SCRIPT` has after its imports: no backend, no thread, no array, nothing registered.
-Each line of the input is JSON, `{"arguments": [SCRIPT, ...], "cwd": FOLDER, "out": FILE}`, and is
-answered by a line with the exit status, when the script has ended and its output is in the file.
+Imports take longer than most pages. A fork of a process that has only imported is like
+`python SCRIPT` after its imports: without backend, threads, arrays or registrations. Each line of
+the input is JSON, `{"arguments": [SCRIPT, ...], "cwd": FOLDER, "out": FILE}`. When the script has
+ended and its output is in the file, a line with the exit status answers.
 
-Sharp edge: what a script does to be read by the import of JAX, as setting `JAX_ENABLE_X64`, is too
-late here.
+Sharp edge: a setting that the import of JAX reads, such as `JAX_ENABLE_X64`, comes too late in a
+script.
 """
 
 import gc
@@ -25,7 +25,7 @@ from mlir_contexts import reuse_contexts
 
 
 def serve() -> dict:
-    """Fork for every line; **returns** its request in the process that is to run it."""
+    """Fork for every line; return its request in the new process."""
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -37,7 +37,7 @@ def serve() -> dict:
 
 
 def become(arguments: list[str], cwd: str, out: str) -> None:
-    """Make this process look like one that was started with these arguments."""
+    """Make this process look like a new one with these arguments."""
     output = os.open(out, os.O_WRONLY | os.O_CREAT)
     for stream, target in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
         os.dup2(target, stream)

@@ -1,9 +1,9 @@
-"""Run the Python blocks of a Markdown page in order, as one script, and check what they show.
+"""Run the Python blocks of a Markdown page in order, as one script, and check their outputs.
 
-A block marked `python` is executed; one that begins with `>>>` is a doctest. A block marked
-`output` is compared with everything printed since the `output` block before it, where `...` stands
-for any text. The page fails at its first block that raises, warns or shows something else. What a
-page writes to its folder goes with the run.
+A block marked `python` runs; a block that begins with `>>>` is a doctest. A block marked `output`
+must equal the text printed since the previous `output` block, where `...` stands for any text. The
+page fails at its first block that raises, warns or shows another output. Files that a page writes
+to its folder disappear after the run.
 
     python docs/run_page.py README.md docs/pages/*.md
 """
@@ -23,7 +23,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def run_page(path: str) -> int:
-    """Return how many blocks of the page were run; raise at the first that is wrong."""
+    """Run the blocks of a page and return their number; raise at the first wrong block."""
     printed = io.StringIO()
 
     def check_output(example):
@@ -41,7 +41,7 @@ def run_page(path: str) -> int:
         CodeBlockParser("output", check_output),
     )
     page = Document.parse(path, *parsers)
-    # A registered module: type hints, pickling and dataclasses look their names up there.
+    # A registered module, because type hints, pickling and dataclasses look up names in it.
     module = sys.modules["page"] = types.ModuleType("page")
     page.namespace = vars(module)
     examples = list(page)

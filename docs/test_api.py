@@ -1,6 +1,6 @@
-"""The API pages list every public name, and every public name says what it is for.
+"""The API pages list every public name, and every public name has a docstring.
 
-The page of PyTorch's bridge is compared without importing torch, as the documentation is built.
+The test of PyTorch's bridge does not import torch, like the build of the documentation.
 """
 
 import ast
@@ -23,7 +23,7 @@ TORCH = PACKAGE.with_name("tanjax_torch")
 
 
 def face(file):
-    """The names that a module re-exports, and from where: `from ._x import name as name`."""
+    """Return the names that a module re-exports, with their origin (`from ._x import a as a`)."""
     tree = ast.parse(file.read_text())
     inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
     imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n not in inside]
@@ -32,13 +32,13 @@ def face(file):
 
 
 def defined(path):
-    """The functions and classes of a file."""
+    """Return the functions and classes of a file."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     return {n.name: n for n in ast.parse(path.read_text()).body if isinstance(n, kinds)}
 
 
 def defined_by(bridge):
-    """The functions and classes that a bridge itself defines, without underscore."""
+    """Return the functions and classes that a bridge itself defines, without underscore."""
     module = importlib.import_module(f"tanjax.bridges.{bridge}")
     mine = (n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__)
     return {f"bridges.{bridge}.{name}" for name in mine if name[0] != "_"}
@@ -47,7 +47,7 @@ def defined_by(bridge):
 FACE, RULES = face(PACKAGE / "__init__.py").keys(), face(PACKAGE / "rules.py").keys()
 TESTING = face(PACKAGE / "testing" / "__init__.py")
 NAMES = FACE | {f"rules.{n}" for n in RULES - FACE} | {f"testing.{n}" for n in TESTING}
-# Of an equation a program tells; the passes have a face of their own.
+# Names outside of the faces: a program returns equations, and `passes` has its own face.
 BESIDES = {"capture.Equation", *(f"capture.passes.{n}" for n in ("cost", "CostTable", "CostRow"))}
 BRIDGES = {"typing.Quantity", "typing.checked"}.union(
     *(defined_by(bridge) for bridge in dir(tanjax.bridges) if bridge != "torch")
@@ -60,7 +60,7 @@ FILES |= {f"nn.{name}": ("nn.py", name) for name in defined(TORCH / "nn.py") if 
 @pytest.mark.parametrize(
     ("page", "package", "names"),
     [
-        # The folder `capture` and its function have one name.
+        # The folder `capture` and its function have the same name.
         ("api", "tanjax", NAMES - {"capture"} | {"capture.capture"} | BESIDES),
         ("api_bridges", "tanjax", BRIDGES),
         ("api_torch", "tanjax_torch", FILES),
@@ -75,7 +75,7 @@ def test_page_lists_every_public_name(page, package, names):
 @pytest.mark.parametrize("name", sorted(NAMES | BRIDGES))
 def test_every_public_name_has_a_docstring(name):
     value = operator.attrgetter(name)(tanjax)
-    if not isinstance(value, tuple):  # a constant is explained by a comment
+    if not isinstance(value, tuple):  # a comment explains a constant
         assert (inspect.getdoc(value) or "").strip()
 
 

@@ -1,7 +1,7 @@
-"""Everything that the documentation shows runs, and shows what it says.
+"""All code of the documentation runs, and prints the output that the pages show.
 
-Pages and examples run in a process of their own, in JAX's default configuration: what a reader sees
-does not depend on what another page registered, nor on the settings of the tests. On Linux these
+Each page and example runs in a process of its own, in JAX's default configuration. So results do
+not depend on registrations of other pages, or on the settings of the tests. On Linux these
 processes are forks of one that has imported JAX and tanjax (`run_forked.py`).
 """
 
@@ -25,7 +25,7 @@ SMALLER = {"million_points.py": ("--size", "61", "--order", "10")}  # in seconds
 
 
 def shown(*paths):
-    """Parameters of pages and examples: all but the README are slow, some need PyTorch."""
+    """Return parameters for pages and examples: all except the README are slow, some need torch."""
     parameters = []
     for path in sorted(paths):
         marks = [] if path.name == "README.md" else [pytest.mark.slow]
@@ -38,7 +38,7 @@ def shown(*paths):
 
 
 def environment():
-    """The variables of a reader: without the flags that make the programs of tests compile fast."""
+    """Return a reader's variables, without the flags that make tests compile fast."""
     return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"MPLBACKEND": "Agg"}
 
 
@@ -60,7 +60,10 @@ def run_python(*arguments, cwd):
 
 @pytest.fixture(scope="module")
 def run_script():
-    """The same of a script, with its arguments, in a fork where that is safe; warnings raise."""
+    """Yield a function that runs a script with arguments; warnings raise.
+
+    It forks if a fork is safe.
+    """
     if sys.platform != "linux" or "COVERAGE_PROCESS_START" in os.environ:
         yield lambda *arguments, cwd: run_python("-W", "error", *arguments, cwd=cwd)
         return
@@ -97,7 +100,7 @@ def test_example_runs_without_a_warning(example, tmp_path, run_script):
 
 @pytest.mark.slow
 def test_four_devices_of_two_processes(tmp_path):
-    """The same loss as in one process, to all digits that the example prints."""
+    """Two processes print the same loss as one process, to all digits."""
     example = DOCS / "examples" / SEVERAL
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -142,13 +145,13 @@ def test_four_devices_of_two_processes(tmp_path):
     ],
 )
 def test_examples_in_docstrings_are_true(tmp_path, packages):
-    """The examples in docstrings are true, and there are some."""
+    """Docstrings have examples, and these are true."""
     output = run_python(DOCS / "run_docstrings.py", *packages, cwd=tmp_path)
     assert not output.startswith("0 examples")
 
 
 def test_wrong_docstring_fails(tmp_path, monkeypatch):
-    """A docstring that shows a wrong result is reported, wherever it is in the package."""
+    """A wrong result in a docstring of a submodule fails."""
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").touch()
     (tmp_path / "pack" / "part.py").write_text('"""\n>>> 1 + 1\n3\n"""')
@@ -170,7 +173,7 @@ FENCE = "`" * 3
     ],
 )
 def test_wrong_page_fails(tmp_path, run_script, language, block):
-    """A block that raises, warns or shows the wrong output is reported with its line."""
+    """A block that raises, warns or shows the wrong output fails with its line."""
     page = tmp_path / "page.md"
     page.write_text(
         f"{FENCE}python\nn = 1\nprint(n)\n{FENCE}\n\n{FENCE}{language}\n{block}\n{FENCE}\n"
@@ -180,7 +183,7 @@ def test_wrong_page_fails(tmp_path, run_script, language, block):
 
 
 def test_right_page_passes(tmp_path, run_script):
-    """Blocks share names, and what they print is compared."""
+    """Blocks share names, and right outputs pass."""
     page = tmp_path / "page.md"
     blocks = [
         ("python", "n = 1\nprint(n)"),

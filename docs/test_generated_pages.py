@@ -1,4 +1,4 @@
-"""Pages that are written by calling or asking the library say what it does today."""
+"""Generated pages agree with the library."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.docs
 
 
 def run_python(*arguments, cwd):
-    """The output of Python, warnings of which are errors; it fails if Python fails."""
+    """Run Python with warnings as errors, and return its output; fail if Python fails."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
@@ -33,7 +33,7 @@ def run_python(*arguments, cwd):
 @pytest.mark.slow
 @pytest.mark.processes
 def test_page_of_bad_input_agrees_with_the_operations(tmp_path):
-    """Every call raises an error of ours by the name of the operation, or gives what is said."""
+    """Every call raises tanjax's error with the operation's name, or returns the page's result."""
     assert "stale" not in run_python(DOCS / "generate_bad_input.py", "--check", cwd=tmp_path)
 
 

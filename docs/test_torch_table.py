@@ -1,4 +1,4 @@
-"""The page of torch's operations is what its generator writes from the data beside it."""
+"""The page of torch's operations equals the generator's output for its data."""
 
 import runpy
 from pathlib import Path

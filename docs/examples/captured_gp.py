@@ -1,13 +1,14 @@
-"""The Gaussian process of `gaussian_process.py`, captured: what it costs, and what passes save.
+"""The Gaussian process of `gaussian_process.py`, captured: its costs, and the savings of passes.
 
     python docs/examples/captured_gp.py
 
-Captures the marginal likelihood and prints its cost by equation. Then two passes: one factorisation
-for `solve` and `logdet`, and a forecast, written as in the textbook with an inverse and products of
-large matrices, put in the order that costs least. Last the Kalman filter of `kalman.py`, which asks
-four times for factors of one matrix in every step. Factorisations are counted in the program and
-after XLA's own passes, and times are the fastest of runs in turn. Exits with an error if a new
-program disagrees with the function.
+The script captures the marginal likelihood and prints its cost by equation. Then it runs two
+passes. One shares a factorisation between `solve` and `logdet`. The other reorders a forecast,
+written as in a textbook with an inverse and products of large matrices. The last program is the
+Kalman filter of `kalman.py`, which needs the factors of one matrix four times per step.
+
+The script counts factorisations in the program and after XLA's own passes. Times are the fastest of
+interleaved runs. It exits with an error if a new program disagrees with the function.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ STRIDE, ROUNDS = 2, 11
 
 
 def factorisations(jaxpr: Any) -> int:
-    """How many factorisations a jaxpr runs, those of loops as often as they run."""
+    """Return the number of factorisations that a jaxpr runs, with all iterations of loops."""
     count = 0
     for eqn in jaxpr.eqns:
         name, times = eqn.primitive.name, eqn.params.get("length", 1)
         inner = [v for v in eqn.params.values() if hasattr(v, "eqns")]
-        inner = [] if name == "custom_linear_solve" else inner  # by factors that are there
+        inner = [] if name == "custom_linear_solve" else inner  # these use existing factors
         count += (times if name == "scan" else 1) * sum(
             factorisations(getattr(j, "jaxpr", j)) for j in inner
         )
@@ -52,7 +53,7 @@ def factorisations(jaxpr: Any) -> int:
 
 
 def fastest(run: Callable[..., Any], others: Callable[..., Any], *args: Any) -> tuple[float, float]:
-    """The milliseconds of the fastest run of two functions, run in turn."""
+    """Return the milliseconds of the fastest runs of two functions, run in turn."""
     seconds: tuple[list[float], list[float]] = ([], [])
     for f in (run, others):
         jax.block_until_ready(f(*args))
@@ -66,7 +67,7 @@ def fastest(run: Callable[..., Any], others: Callable[..., Any], *args: Any) -> 
 
 
 def compare(title: str, program: Any, rewritten: Any, args: Any, console: Console) -> None:
-    """Counts and times of a program before and after a pass, value and value with gradient."""
+    """Print counts and times before and after a pass, for the value, and with the gradient."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for name in ("flops\n(value)", "factorisations\nas written", "after XLA", "eager", "compiled"):
@@ -98,7 +99,7 @@ def compare(title: str, program: Any, rewritten: Any, args: Any, console: Consol
 
 
 def forecast(year: Any, y: Any, at: Any) -> Callable[[Any], Any]:
-    """The mean of the process at other times, as the textbook writes it."""
+    """Return the mean of the process at other times, written as in a textbook."""
     phi, phi_at, y = model.features(year), model.features(at), jnp.asarray(y)
 
     def mean(theta: Any) -> Any:

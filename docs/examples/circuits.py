@@ -2,11 +2,11 @@
 
     python docs/examples/circuits.py
 
-`quantum.py` says what gates are and runs them on state vectors. Here are three more meanings of
-circuits, twenty lines each, and what they are good for: gradients of expectation values are
-compared with the parameter-shift rule, programs and what is made of them with their unitary
-matrices, and the ground state of a hydrogen molecule with exact diagonalisation. Exits with an
-error if they disagree.
+`quantum.py` defines gates and runs them on state vectors. This script adds three more meanings of
+circuits, of about twenty lines each, and uses them. It compares gradients of expectation values
+with the parameter-shift rule, transformed programs with their unitary matrices, and the ground
+state of a hydrogen molecule with exact diagonalisation. The script exits with an error if they
+disagree.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ import tanjax as tj  # noqa: E402
 
 
 class Cancel(tj.Interpreter):
-    """Drops gates that are followed by their inverse, with nothing on their wires between."""
+    """Drop pairs of a gate and its inverse without another gate on their wires in between."""
 
     dropped: frozenset[Any] = frozenset()
 
@@ -71,7 +71,7 @@ class Cancel(tj.Interpreter):
 
 
 def inverse_pairs(program: tj.Program) -> frozenset[Any]:
-    """The gates of a program that cancel; loops and branches that make gates stand between."""
+    """Return the gates of a program that cancel; loops and branches with gates separate them."""
     value = value_names(program)
     used = {x for e in program for x in e.inputs} | set(program.outputs)
     kept: list[Any] = []
@@ -92,7 +92,7 @@ def inverse_pairs(program: tj.Program) -> frozenset[Any]:
 
 
 def value_names(program: tj.Program) -> Callable[[Any], Any]:
-    """A name for the value of every operand: where names are equal, values are."""
+    """Return a function that names the value of an operand; equal names mean equal values."""
     known: dict[Any, Any] = {}
     table: dict[Any, str] = {}
     name = lambda x: known.get(x, getattr(x, "value", x))
@@ -106,19 +106,19 @@ def value_names(program: tj.Program) -> Callable[[Any], Any]:
 
 
 class Opposite(NamedTuple):
-    """The name of what was negated."""
+    """The name of a negated value: `of` is the name of the value itself."""
 
     of: Any
 
 
 def meet(a: Any, b: Any) -> bool:
-    """Whether two gates may have a wire in common."""
+    """True if two gates may have a wire in common."""
     wires = [np.ravel(e.params.get("wires", ())).tolist() for e in (a, b)]
     return not all(wires) or not set(wires[0]).isdisjoint(wires[1])
 
 
 def are_inverse(a: Any, b: Any, name: Callable[[Any], Any]) -> bool:
-    """Whether a gate undoes the one before."""
+    """True if gate `b` undoes the gate `a` before it."""
     if a.target is not b.target or a.params != b.params:
         return False
     before, after = [name(x) for x in a.inputs], [name(x) for x in b.inputs]
@@ -131,12 +131,12 @@ def are_inverse(a: Any, b: Any, name: Callable[[Any], Any]) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Whether the name of a value is the value itself."""
+    """True if the name of a value is the value itself, a number."""
     return isinstance(x, float | int | np.generic)
 
 
 class Count(Meaning):
-    """Counts gates, of the larger of two branches, through loops with static bounds."""
+    """Count gates, also in loops with static bounds; of two branches take the larger counts."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
@@ -171,7 +171,7 @@ class Count(Meaning):
 
 
 def count(circuit: Circuit) -> Callable[..., dict[str, int]]:
-    """How many gates of each kind a circuit makes; nothing is computed."""
+    """Return the number of gates of each kind in a circuit, without running it."""
 
     def counted(*args: Any) -> dict[str, int]:
         counter = Count()
@@ -182,7 +182,7 @@ def count(circuit: Circuit) -> Callable[..., dict[str, int]]:
 
 
 class Draw(Meaning):
-    """Draws a circuit, loops and branches as they go, one column after the other."""
+    """Draw a circuit column by column, with unrolled loops and taken branches."""
 
     def __init__(self, wires: int) -> None:
         self.rows = [f"{w}: ─" for w in range(wires)]
@@ -223,7 +223,7 @@ class Draw(Meaning):
 
 
 def draw(circuit: Circuit, wires: int) -> Callable[..., str]:
-    """A circuit as text, for arguments that are known."""
+    """Return the text of a circuit for concrete arguments."""
 
     def drawn(*args: Any) -> str:
         pen = Draw(wires)
@@ -264,7 +264,7 @@ def entangled(angles: Any) -> None:
 
 
 def mixed(angles: Any) -> None:
-    """Something of everything: loops, a branch, controlled and adjoint parts."""
+    """A circuit with loops, a branch, controlled and adjoint parts."""
     H(wires=0)
     entangled(angles)
     part = lambda a: nothing((RX(a, wires=1), CZ(wires=(0, 1))))
@@ -275,7 +275,7 @@ def mixed(angles: Any) -> None:
 
 
 def word_rotation(angle: Any, word: str) -> None:
-    """`exp(-i angle/2 P)` for a Pauli word `P`: into its basis, a turn, and back."""
+    """Apply `exp(-i angle/2 P)` for a Pauli word `P`: change the basis, rotate, change back."""
     wires = [w for w, p in enumerate(word) if p != "I"]
 
     def basis() -> None:
@@ -291,32 +291,35 @@ def word_rotation(angle: Any, word: str) -> None:
 
 
 def hydrogen(angles: Any) -> None:
-    """Unitary coupled clusters: the electrons of the bond, excited alone and together."""
+    """Unitary coupled clusters: excite the electrons of the bond alone and together."""
     X(wires=0)
     X(wires=1)
     for angle, word in zip(angles, ("YZXI", "IYZX", "YXXX"), strict=True):
         word_rotation(angle, word)
 
 
-# -- what is shown -------------------------------------------------------------------------------
+# -- checks and the fit --------------------------------------------------------------------------
 
 
 def shift_rule(value: Callable[[Any], Any], angles: Any) -> Any:
-    """The gradient by two evaluations for each angle, all at once; for gates of one angle each."""
+    """Return the gradient by two evaluations for each angle, in one batch.
+
+    Each angle must be in one gate only.
+    """
     shifts = jnp.eye(angles.size, dtype=angles.dtype).reshape(-1, *angles.shape) * (jnp.pi / 2)
     both = jax.vmap(value)(angles + shifts) - jax.vmap(value)(angles - shifts)
     return both.reshape(angles.shape) / 2
 
 
 def check(name: str, error: Any, most: float) -> None:
-    """Say how wrong something is, and exit if that is too much."""
+    """Print an error, and exit if it is too large."""
     print(f"{name}: {float(error):.0e}")
     if not error <= most:
         sys.exit(f"{name}: more than {most}")
 
 
 def gradients(dtype: Any) -> Any:
-    """How far `tj.grad` is from the parameter-shift rule, compiled and mapped."""
+    """Return the difference of `tj.grad` and the parameter-shift rule, compiled and mapped."""
     batch = jnp.asarray(np.random.default_rng(0).uniform(-3, 3, (2, 2, 3)), dtype)
     start = ground(3, np.result_type(dtype, np.complex64))
     words = {"ZXI": 0.7, "IYZ": -0.4, "ZIZ": 1.0}
@@ -326,13 +329,13 @@ def gradients(dtype: Any) -> Any:
 
 
 def distance(a: Circuit, b: Circuit, angles: Any, wires: int) -> Any:
-    """The largest difference between the matrices of two circuits."""
+    """Return the largest difference between the matrices of two circuits."""
     both = jax.jit(lambda angles: unitary(a, wires)(angles) - unitary(b, wires)(angles))
     return jnp.max(jnp.abs(both(angles)))
 
 
 def fit() -> None:
-    """The variational eigensolver: angles of the least energy, against exact diagonalisation."""
+    """Fit the angles of least energy (variational eigensolver); check by diagonalisation."""
     columns = jax.vmap(lambda q: applied(HYDROGEN, q), out_axes=1)(jnp.eye(16, dtype=complex))
     exact = np.linalg.eigvalsh(columns)[0]
     energy = lambda angles: expectation(HYDROGEN, run(hydrogen, ground(4))(angles))
@@ -356,7 +359,7 @@ def fit() -> None:
 
 
 def check_programs(angles: Any) -> None:
-    """Circuits as matrices: what is turned around, controlled, or both."""
+    """Compare the matrices of adjoint and controlled circuits."""
     adjoint, controlled = tj.adjoint(mixed), lambda f: tj.ctrl(f, wires=(3,))
     back = lambda a: (mixed(a), adjoint(a))[1]
     pairs = {
@@ -370,7 +373,7 @@ def check_programs(angles: Any) -> None:
 
 
 def check_cancelling() -> None:
-    """A program with parts that undo each other, shorter and with the same state."""
+    """Shorten a program with parts that undo each other, and check its state."""
     longer = lambda angles: (hydrogen(angles), tj.adjoint(hydrogen)(0.5 * angles))[1]
     program = Forward().rewrite(tj.capture(longer)(jnp.ones(3)))
     shorter = Cancel().rewrite(program)

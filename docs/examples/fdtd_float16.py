@@ -4,11 +4,12 @@
 
 A pulse of infrared light meets a dielectric slab. Yee's scheme steps the fields with the SI values
 of `ε₀` and `μ₀`, cells of 20 nm and steps of 33 as: in float16 all of these numbers are zero.
-Quantities hold them, and `tj.jit` finds exponents at which the program loses nothing. It can only
-sample a loop of 1,200 steps, and warns of that. So the example checks the results: fields,
-reflection, transmission, and the derivative of the transmitted energy by the permittivity are
-compared with float64, with Airy's formula, and with plain JAX in float16. It exits with an error
-if anything disagrees.
+Quantities hold them, and `tj.jit` finds exponents at which no number overflows or underflows. It
+can only sample a loop of 1,200 steps, and warns about that.
+
+So the example checks the results. It compares fields, reflection, transmission, and the derivative
+of the transmitted energy by the permittivity with float64, with Airy's formula, and with plain JAX
+in float16. It exits with an error if anything disagrees.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ EPSILON_0, MU_0, C = (getattr(tj.units.constants, name) for name in ("epsilon_0"
 CELLS, SOURCE, BEFORE, BEHIND = 140, 10, 30, 115
 SLAB = slice(60, 84)
 CELL = 20e-9  # m
-STEP = CELL / C.value / 2  # s; a wave takes two steps per cell, so the edges absorb it exactly
+STEP = CELL / C.value / 2  # s. A wave takes two steps per cell, so the edges absorb it exactly.
 FREQUENCY, WIDTH, PEAK = 200e12, 3.5e-15, 9e-15  # Hz, s, s
 PERMITTIVITY = 4.0  # relative, of the slab
-STEPS, EVERY = 1200, 20  # the field everywhere is kept every so many steps
+STEPS, EVERY = 1200, 20  # the steps, and the interval of steps between stored fields
 SHOWN = np.linspace(130e12, 270e12, 71)  # Hz, where the pulse has enough energy
 
 
 class Setup(NamedTuple):
-    """What the program is given: `wave` (V/m) is added to the field at the source, step by step.
+    """The arguments: each step adds a number of `wave` (V/m) to the field at the source.
 
-    Cell and step in m and s, the relative permittivity of the slab, and two constants.
+    The others are cell and step in m and s, the relative permittivity of the slab, two constants.
     """
 
     wave: Any
@@ -58,7 +59,7 @@ class Setup(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Results in SI as float64: fields at two places, everywhere, the energy and its derivative."""
+    """Results in SI as float64: fields at two places, all fields, the energy, its derivative."""
 
     before: np.ndarray
     behind: np.ndarray
@@ -68,7 +69,7 @@ class Run(NamedTuple):
 
 
 def fields(setup: Setup) -> tuple[Any, Any, Any]:
-    """The electric field before and behind the slab at every step, and now and then everywhere."""
+    """Return the electric field before and behind the slab, and everywhere at some steps."""
     glass = np.zeros(CELLS, bool)
     glass[SLAB] = True
     one = jnp.ones((), jnp.asarray(setup.permittivity).dtype)
@@ -80,12 +81,12 @@ def fields(setup: Setup) -> tuple[Any, Any, Any]:
         e, h, left, right = state
         h = h + to_h * (e[1:] - e[:-1])
         inner = e[1:-1] + to_e * (h[1:] - h[:-1])
-        # What was next to an edge two steps ago is at the edge now.
+        # The field next to an edge reaches the edge after two steps.
         new = tnp.concatenate([left[:1], inner, right[:1]]).at[SOURCE].add(drive)
         left, right = tnp.stack([left[1], new[1]]), tnp.stack([right[1], new[-2]])
         return (new, h, left, right), (new[BEFORE], new[BEHIND])
 
-    @tj.checkpoint  # the gradient repeats these steps instead of keeping their fields
+    @tj.checkpoint  # the gradient repeats these steps instead of storing their fields
     def steps(state: Any, drives: Any) -> Any:
         state, seen = tj.scan(step, state, drives)
         return state, (*seen, state[0])
@@ -102,21 +103,21 @@ def fields(setup: Setup) -> tuple[Any, Any, Any]:
 
 
 def transmitted(permittivity: Any, setup: Setup) -> tuple[Any, Any]:
-    """The energy behind the slab per area, and all fields."""
+    """Return the energy behind the slab per area, and all fields."""
     seen = fields(setup._replace(permittivity=permittivity))
     impedance = tnp.sqrt(setup.mu_0 / setup.epsilon_0)
     return tnp.sum(seen[1] ** 2) * setup.dt / impedance, seen
 
 
 def pulse(steps: int) -> np.ndarray:
-    """The source: 12 binary digits after the point, which float16 has."""
+    """Return the source, with 12 binary digits after the point, which float16 holds."""
     t = np.arange(steps) * STEP - PEAK
     wave = np.exp(-((t / WIDTH) ** 2)) * np.sin(2 * np.pi * FREQUENCY * t)
     return np.round(wave * 2**12) / 2**12
 
 
 def setup(dtype: Any, permittivity: float, steps: int) -> Setup:
-    """The problem in quantities of a dtype."""
+    """Return the problem in quantities of a dtype."""
     with jax.enable_x64(True):
         numbers = ((pulse(steps), "V / m"), (CELL, "m"), (STEP, "s"))
         wide = [tj.quantity(jnp.asarray(x, jnp.float64), unit) for x, unit in numbers]
@@ -124,14 +125,14 @@ def setup(dtype: Any, permittivity: float, steps: int) -> Setup:
 
 
 def bare(setup: Setup) -> Setup:
-    """The same numbers without units: what plain JAX is given."""
+    """Return the same numbers without units, for plain JAX."""
     constants = {"epsilon_0": EPSILON_0.value, "mu_0": MU_0.value}
     arrays = [jnp.asarray(exact(x), setup.permittivity.dtype) for x in setup[:4]]
     return Setup(*arrays, **constants)
 
 
 def exact(x: Any) -> np.ndarray:
-    """A number in SI as float64."""
+    """Return a number in SI as float64."""
     stored, scale = (x.stored, x.scale) if type(x) is tj.Unitful else (x, 0)
     return np.ldexp(np.asarray(stored).astype(np.float64), scale)
 
@@ -143,19 +144,19 @@ def run(program: Any, given: Setup) -> Run:
 
 
 def spectrum(field: np.ndarray) -> np.ndarray:
-    """The Fourier transform at the frequencies that are shown."""
+    """Return the Fourier transform at the frequencies of the picture."""
     t = np.arange(len(field)) * STEP
     return np.exp(-2j * np.pi * SHOWN[:, None] * t) @ field
 
 
 def ratio(field: np.ndarray, incident: np.ndarray) -> np.ndarray:
-    """The share of the energy at each frequency; nan of a run that failed."""
+    """Return the share of the energy at each frequency; nan for a failed run."""
     with np.errstate(invalid="ignore"):
         return np.abs(spectrum(field) / spectrum(incident)) ** 2
 
 
 def airy(permittivity: float) -> np.ndarray:
-    """The transmission of a slab at normal incidence."""
+    """Return the transmission of a slab at normal incidence, by Airy's formula."""
     n = np.sqrt(permittivity)
     thickness = (SLAB.stop - SLAB.start) * CELL
     finesse = ((n * n - 1) / n) ** 2 / 4
@@ -169,7 +170,7 @@ def require(condition: Any, what: str) -> None:
 
 
 class Comparison(NamedTuple):
-    """One contender with the slab, and the fields without it, which float64 has computed."""
+    """One contender with the slab, and the fields without a slab in float64."""
 
     slab: Run
     empty: Run
@@ -184,9 +185,9 @@ class Comparison(NamedTuple):
 
 
 def contenders(steps: int, console: Console) -> tuple[Comparison, Comparison, Comparison]:
-    """Float16 with exponents, float64, and float16 as plain JAX has it."""
+    """Run float16 with exponents, float64, and float16 in plain JAX."""
     problem = setup(jnp.float16, PERMITTIVITY, steps)
-    # A look at 1,200 steps takes seconds on each call, so `contenders` are compared instead.
+    # A check of 1,200 steps takes seconds per call; the comparison of contenders replaces it.
     ours = tj.jit(tj.value_and_grad(transmitted, has_aux=True), check="off")
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
@@ -213,12 +214,12 @@ def contenders(steps: int, console: Console) -> tuple[Comparison, Comparison, Co
 
 
 def off(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest difference, relative to the largest number of the second."""
+    """Return the largest difference, relative to the largest number of the second."""
     return float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
 
 
 def compare(half: Comparison, double: Comparison, plain: Comparison, console: Console) -> None:
-    """The table, and the checks."""
+    """Print the table, and check it."""
     table = Table("", "float64", "float16, tj.jit", "differs", "float16, jax.jit")
     names = ("field before the slab", "field behind the slab", "field everywhere")
     for name, a, b, c in zip(names, half.slab, double.slab, plain.slab, strict=False):
@@ -242,7 +243,7 @@ def compare(half: Comparison, double: Comparison, plain: Comparison, console: Co
 
 
 def draw(path: Path, half: Comparison, double: Comparison) -> None:
-    """The field in space and time, its error, and the spectra."""
+    """Draw the field in space and time, its error, and the spectra."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3)
@@ -275,7 +276,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("tanjax_demo"), help="for the picture")
     path = parser.parse_args().output / "fdtd_float16.png"
     console = Console()
-    logger = logging.getLogger("tanjax.scale")  # says what was planned
+    logger = logging.getLogger("tanjax.scale")  # logs the plans
     logger.setLevel(logging.INFO)
     logger.addHandler(logging.StreamHandler(sys.stdout))
     half, double, plain = contenders(STEPS, console)

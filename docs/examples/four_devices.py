@@ -1,13 +1,16 @@
 """A Gaussian process trained on four devices, in one process or in several, with one result.
 
     python docs/examples/four_devices.py
-    python docs/examples/four_devices.py 127.0.0.1:9000 2 0 &   # the same as two processes:
-    python docs/examples/four_devices.py 127.0.0.1:9000 2 1     # coordinator, how many, which
 
-The weeks of the CO₂ record of Mauna Loa are spread over the devices, and so are the rows of the
-covariance, a diagonal plus waves of fitted amplitudes. No device ever sees the rows of another:
-the compiled step sums small arrays over the devices, and nothing else. In one process the result
-is compared with that of a single device. Exits with an error if anything disagrees.
+The arguments of several processes are coordinator, number of processes, and index:
+
+    python docs/examples/four_devices.py 127.0.0.1:9000 2 0 &
+    python docs/examples/four_devices.py 127.0.0.1:9000 2 1
+
+The weeks of the CO₂ record of Mauna Loa are sharded over the devices. So are the rows of the
+covariance, a diagonal plus waves of fitted amplitudes. No device ever gets the rows of another: the
+compiled step only sums small arrays over the devices. In one process the script also compares the
+result with that of a single device. It exits with an error if anything disagrees.
 """
 
 from __future__ import annotations
@@ -37,34 +40,34 @@ HARMONICS, STEPS, RATE = 4, 40, 0.1
 
 
 class Parameters(NamedTuple):
-    """Logarithms of the noise and of the amplitude of each wave: on every device."""
+    """Logarithms of the noise and of the amplitude of each wave, on every device."""
 
     noise: Any
     amplitudes: Any
 
 
 def waves(year: np.ndarray) -> np.ndarray:
-    """A trend and the harmonics of a year, `(n, 2 + 2 HARMONICS)`."""
+    """Return a trend and the harmonics of a year, `(n, 2 + 2 HARMONICS)`."""
     turns = 2 * np.pi * year[:, None] * np.arange(1, HARMONICS + 1)
     slow = np.stack([np.ones_like(year), year - 1980], 1) / [1, 20]
     return np.concatenate([slow, np.cos(turns), np.sin(turns)], axis=1)
 
 
 def loss(p: Parameters, basis: jax.Array, y: jax.Array) -> jax.Array:
-    """The negative logarithm of the marginal likelihood, per week."""
+    """Return the negative logarithm of the marginal likelihood, per week."""
     noise = jnp.exp(p.noise) * jnp.ones_like(y)
     covariance = tj.LowRankUpdate(tj.Diagonal(noise), basis * jnp.exp(p.amplitudes))
     return (y @ tj.solve(covariance, y) + tj.logdet(covariance)) / (2 * y.shape[0])
 
 
 def step(p: Parameters, basis: jax.Array, y: jax.Array) -> tuple[Parameters, jax.Array]:
-    """One step down the gradient."""
+    """Take one step down the gradient."""
     value, bar = jax.value_and_grad(loss)(p, basis, y)
     return jax.tree.map(lambda v, g: v - RATE * g, p, bar), value
 
 
 def train(devices: list[Any]) -> tuple[list[float], str]:
-    """The loss at every step, and the program of a step, on some devices."""
+    """Train on some devices; return the loss at every step, and the program of a step."""
     mesh = Mesh(np.array(devices), ("rows",), axis_types=(AxisType.Auto,))
     rows, everywhere = NamedSharding(mesh, P("rows")), NamedSharding(mesh, P())
     record = read_record()

@@ -2,10 +2,11 @@
 
     python docs/examples/gaussian_process.py [--output DIRECTORY]
 
-Fits nine hyper-parameters to the weeks before 1998 by maximum marginal likelihood, compares value,
-gradient, time and memory with dense JAX, forecasts the weeks that it has not seen, and draws the
-result. Then does the same with an array type defined in this example (`co2/feature_covariance.py`)
-and shows what each of its parts buys. Exits with an error if anything disagrees.
+The script fits nine hyper-parameters to the weeks before 1998 by maximum marginal likelihood. It
+compares value, gradient, time and memory with dense JAX, forecasts the held-out weeks, and draws
+the result. Then it does the same with an array type defined in this example
+(`co2/feature_covariance.py`), and measures the effect of each of its parts. It exits with an error
+if anything disagrees.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def require_agreement(candidates: list[measure.Measured], reference: measure.Mea
 
 
 def compare_with_dense(seen: Record, y: np.ndarray, console: Console) -> measure.Measured:
-    """The covariance in shipped types against plain JAX, on every week that is used."""
+    """Compare the covariance in types of tanjax with plain JAX, on every week of the fit."""
     ours = measure.compiled(
         "tj.LowRankUpdate",
         model.likelihood(model.low_rank_update, seen.year, y),
@@ -87,7 +88,7 @@ def compare_with_dense(seen: Record, y: np.ndarray, console: Console) -> measure
 def forecast(
     theta: np.ndarray, seen: Record, unseen: Record, y: np.ndarray, path: Path, console: Console
 ) -> None:
-    """Report how well the fit describes both parts of the record, and draw it."""
+    """Report the errors of the fit on both parts of the record, and draw it."""
     mean = float(seen.ppm.mean())
     grid = np.arange(seen.year[0], FORECAST_UNTIL, 1 / 52)
     at = [
@@ -111,7 +112,7 @@ def forecast(
 
 
 def build_up(seen: Record, y: np.ndarray, console: Console) -> None:
-    """An array type of one's own, part by part, on every fourth week.
+    """Measure a custom array type, part by part, on every fourth week.
 
     The closed forms of the second stage are `apply`, `transposed`, `diagonal` and
     `pullback_of_destructure`.
@@ -144,7 +145,7 @@ def build_up(seen: Record, y: np.ndarray, console: Console) -> None:
 def fit_own_type(
     ours: measure.Measured, theta: np.ndarray, seen: Record, y: np.ndarray, console: Console
 ) -> None:
-    """The same fit with the type of this example; densifying anywhere would be an error."""
+    """Repeat the fit with the type of this example; raise if any operation densifies."""
     likelihood = model.likelihood(feature_covariance.FeatureCovariance, seen.year, y)
     with tj.densify("error"):
         own = measure.compiled("FeatureCovariance", likelihood, model.START)

@@ -1,12 +1,12 @@
-"""Formulas of physics whose numbers do not fit in float32, bfloat16 or float16, and what comes out.
+"""Formulas of physics with numbers that overflow or underflow their dtype, and their results.
 
     python docs/examples/hard_formulas.py                # the first two of each subject
     python docs/examples/hard_formulas.py Saha Casimir   # those whose names contain these words
     python docs/examples/hard_formulas.py all            # two minutes
 
-Each formula is computed with its gradient by `tj.jit`, by plain JAX in the same dtype, and in
-float64. Exits with an error if one of `tj.jit` is off by more than 8 units in the last place. The
-formulas are in the package of the same name, one module for each subject.
+The script computes each formula with its gradient by `tj.jit`, by plain JAX in the same dtype, and
+in float64. It exits with an error if a result of `tj.jit` is off by more than 8 units in the last
+place. The formulas are in the package of the same name, one module for each subject.
 """
 
 import sys
@@ -16,7 +16,7 @@ from rich.console import Console
 
 
 def chosen(words):
-    """The formulas that people ask for."""
+    """Return the formulas that the arguments select."""
     if not words:
         return [formula for formulas in SUBJECTS.values() for formula in formulas[:2]]
     if words == ["all"]:

@@ -3,10 +3,11 @@
     python docs/examples/kalman.py
 
 Sixteen sensors with their own noise watch four bodies that move on a line. The covariance of the
-state is `Symmetric`, and stays so; that of what the sensors see is `Diagonal` noise plus a low
-rank, so that an observation is taken in by Woodbury and never by a factorisation of sixteen rows.
-The noises are fitted by gradients through the filter. Value, gradient and smoothed states are
-compared with dense code that conditions one large normal distribution. Exits with an error if they
+state is and stays `Symmetric`. The covariance of an observation is `Diagonal` noise plus a low
+rank. So an update solves by Woodbury's identity, without a factorisation of sixteen rows.
+
+Gradients through the filter fit the noises. The script compares value, gradient and smoothed states
+with dense code that conditions one large normal distribution. It exits with an error if they
 disagree.
 """
 
@@ -29,7 +30,7 @@ STATES = 2 * BODIES
 
 
 class Model(NamedTuple):
-    """What moves the state, and what sees it."""
+    """The law of the state, and the sensors."""
 
     transition: Any  # Kronecker: the same two-by-two law for each body
     process: Any  # Symmetric: the noise of a step
@@ -45,7 +46,7 @@ class Belief(NamedTuple):
 
 
 def model(log_process: Any, log_noise: Any) -> Model:
-    """The model for the logarithms of the noise of accelerations, and of each sensor."""
+    """Return the model for the logarithms of the noise of accelerations, and of each sensor."""
     law = jnp.array([[1.0, STEP], [0.0, 1.0]])
     push = jnp.array([STEP**2 / 2, STEP])
     transition = tj.Kronecker(tj.Identity(BODIES, jnp.float64), law)
@@ -59,14 +60,14 @@ START = Belief(jnp.zeros(STATES), tj.Symmetric(jnp.eye(STATES)))
 
 
 def predict(m: Model, now: Belief) -> Belief:
-    """The next state, before it is seen."""
+    """Return the belief about the next state, before its observation."""
     moved = m.transition @ tj.destructure(now.covariance)
     covariance = (m.transition @ moved.T).T + m.process.data
     return Belief(m.transition @ now.mean, tj.Symmetric(covariance, "mean"))
 
 
 def update(m: Model, before: Belief, y: Any) -> tuple[Belief, Any]:
-    """The state after an observation, and the logarithm of its likelihood."""
+    """Return the belief after an observation, and the logarithm of its likelihood."""
     # H P Hᵀ + R is a diagonal plus the low rank (H L)(H L)ᵀ with P = L Lᵀ
     root = tj.cholesky(before.covariance).to_dense()
     seen = tj.LowRankUpdate(m.noise, m.sensors @ root)
@@ -79,7 +80,7 @@ def update(m: Model, before: Belief, y: Any) -> tuple[Belief, Any]:
 
 
 def kalman(m: Model, ys: Any) -> tuple[Any, tuple[Belief, Belief]]:
-    """The log-likelihood, and the belief before and after each observation."""
+    """Return the log-likelihood, and the belief before and after each observation."""
 
     def step(now: Belief, y: Any) -> tuple[Belief, Any]:
         before = predict(m, now)
@@ -91,7 +92,7 @@ def kalman(m: Model, ys: Any) -> tuple[Any, tuple[Belief, Belief]]:
 
 
 def smooth(m: Model, beliefs: tuple[Belief, Belief]) -> Belief:
-    """What all observations say about each state (Rauch, Tung and Striebel 1965)."""
+    """Return the belief about each state from all observations (Rauch, Tung, Striebel 1965)."""
     before, after = beliefs
 
     def step(later: Belief, both: tuple[Belief, Belief]) -> tuple[Belief, Belief]:
@@ -110,9 +111,9 @@ def smooth(m: Model, beliefs: tuple[Belief, Belief]) -> Belief:
 
 
 def dense(log_process: Any, log_noise: Any, ys: Any) -> tuple[Any, Any]:
-    """The same by one normal distribution of all states and all observations."""
+    """Compute the same by one normal distribution of all states and all observations."""
     m = jax.tree.map(tj.destructure, model(log_process, log_noise), is_leaf=tj.is_structured)
-    # each state as a sum of the first one and of all pushes since
+    # Each state is a linear combination of the first state and of all pushes since.
     size = STATES * (TIMES + 1)
     parts = jnp.eye(size).reshape(TIMES + 1, STATES, size)
     step = lambda before, push: (m.transition @ before + push,) * 2
@@ -129,7 +130,7 @@ def dense(log_process: Any, log_noise: Any, ys: Any) -> tuple[Any, Any]:
 
 
 def observations() -> Any:
-    """What the sensors see of bodies that are drawn once, with noises that differ by ten."""
+    """Simulate the observations of all sensors, with noise variances from exp(-4) to 1."""
     draw = np.random.default_rng(0)
     truth = model(0.0, np.linspace(-4, 0, SENSORS))
     state, ys = draw.normal(size=STATES), []

@@ -2,13 +2,14 @@
 
     python docs/examples/million_points.py [--size ROWS_AND_COLUMNS]
 
-The height of the geoid over the ellipsoid on a grid of 5 arc minutes, 1001 by 1001 (`data/`: the
-model EGM96 of measured gravity, rounded to centimetres). A product covariance on a grid is a
-Kronecker product, noise adds a multiple of the identity, and `tj.solve` and `tj.logdet` of that sum
-are exact, by the eigenvectors of two matrices of 1001 rows. Then the noise is made to differ from
-point to point, where no such form exists, and one system is solved by conjugate gradients with the
-sum as preconditioner; and the determinant is estimated by Lanczos quadrature. Prints what was
-found, the seconds, and the peak memory. Exits with an error if a result is not what it must be.
+The data are the heights of the geoid over the ellipsoid on a grid of 5 arc minutes, 1001 by 1001
+(`data/`: the model EGM96 of measured gravity, rounded to centimetres). A product covariance on a
+grid is a Kronecker product, and noise adds a multiple of the identity. `tj.solve` and `tj.logdet`
+of that sum are exact, by the eigenvectors of two matrices of 1001 rows.
+
+Noise that differs from point to point has no exact form. Then conjugate gradients solve one system
+with the sum as preconditioner, and Lanczos quadrature estimates the determinant. The script prints
+results, seconds, and the peak memory. It exits with an error if a result is wrong.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ STEP = 5 / 60  # degrees
 START = np.log([30.0, 5.0, 5.0, 0.1])  # metres, degrees, degrees, metres
 NAMES = ("deviation (m)", "length in latitude (°)", "length in longitude (°)", "noise (m)")
 MAX_ITERATIONS = 60
-ROUNDING = 0.01 / 12**0.5  # metres: the deviation of what is rounded to centimetres
+ROUNDING = 0.01 / 12**0.5  # metres: the standard deviation of rounding to centimetres
 
 
 def read_geoid(size: int) -> np.ndarray:
-    """The heights in metres, `size` rows from south to north and columns from west to east."""
+    """Read the heights in metres: `size` rows from south to north, columns from west to east."""
     differences = np.load(RECORD)["second_differences"].astype(np.int32)
     heights = differences.cumsum(axis=0).cumsum(axis=1) / 100
     return heights[:size, :size]
@@ -53,19 +54,19 @@ def read_geoid(size: int) -> np.ndarray:
 
 
 def matern(distance: jax.Array) -> jax.Array:
-    """The Matérn covariance of smoothness 5/2."""
+    """Return the Matérn covariance of smoothness 5/2."""
     d = jnp.sqrt(5.0) * distance
     return (1 + d + d**2 / 3) * jnp.exp(-d)
 
 
 def axis_covariance(size: int, length: jax.Array) -> tj.Symmetric:
-    """The covariance along one axis of the grid."""
+    """Return the covariance along one axis of the grid."""
     at = STEP * jnp.arange(size)
     return tj.Symmetric(matern(jnp.abs(at[:, None] - at) / length))
 
 
 def signal_covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.Kronecker:
-    """The covariance of the heights without noise."""
+    """Return the covariance of the heights without noise."""
     deviation, latitude, longitude, _ = jnp.exp(theta)
     rows, columns = shape
     north = axis_covariance(rows, latitude)
@@ -73,13 +74,13 @@ def signal_covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.Kronecker:
 
 
 def covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.Sum:
-    """The covariance of the record: two small matrices and a number."""
+    """Return the covariance of the record: two small matrices and a number."""
     signal = signal_covariance(theta, shape)
     return signal + tj.Scaled(tj.Identity(signal.shape[0]), jnp.exp(2 * theta[3]))
 
 
 def negative_log_likelihood(theta: jax.Array, heights: jax.Array) -> jax.Array:
-    """`-log p(heights)`, exact, with their mean subtracted."""
+    """Return the exact `-log p(heights)`, after subtraction of the mean."""
     y = (heights - jnp.mean(heights)).reshape(-1)
     squares, logdet = tj.inv_quad_logdet(covariance(theta, heights.shape), y)
     return (squares + logdet + y.size * jnp.log(2 * jnp.pi)) / 2
@@ -89,7 +90,7 @@ def negative_log_likelihood(theta: jax.Array, heights: jax.Array) -> jax.Array:
 
 
 class Timed(NamedTuple):
-    """A result and the seconds it took."""
+    """A result and its seconds."""
 
     value: Any
     seconds: float
@@ -103,12 +104,12 @@ def timed(f: Callable[..., Any], *args: Any) -> Timed:
 
 
 def peak_memory() -> float:
-    """The most memory that this process has held, in GiB."""
+    """Return the peak memory of this process in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def check(what: str, holds: bool) -> None:
-    """Stop if something is not as it must be."""
+    """Exit with an error if a check does not hold."""
     if not holds:
         raise SystemExit(f"not as it must be: {what}")
 
@@ -117,7 +118,7 @@ def check(what: str, holds: bool) -> None:
 
 
 def fit(heights: jax.Array, console: Console) -> np.ndarray:
-    """The hyper-parameters of maximum likelihood, by L-BFGS-B."""
+    """Return the hyper-parameters of maximum likelihood, by L-BFGS-B."""
     run = jax.jit(jax.value_and_grad(negative_log_likelihood)).lower(START, heights).compile()
     start = time.perf_counter()
     result = scipy.optimize.minimize(
@@ -148,7 +149,7 @@ def fit(heights: jax.Array, console: Console) -> np.ndarray:
 
 
 def uneven_noise(theta: np.ndarray, heights: jax.Array, console: Console) -> None:
-    """One system with noise that differs from point to point, by preconditioned CG."""
+    """Solve one system with noise that differs from point to point, by preconditioned CG."""
     rows, columns = heights.shape
     signal = signal_covariance(theta, heights.shape)
     uneven = jnp.linspace(1.0, 3.0, rows)[:, None] * jnp.ones(columns)
@@ -170,9 +171,9 @@ def uneven_noise(theta: np.ndarray, heights: jax.Array, console: Console) -> Non
 def estimated_determinant(
     theta: np.ndarray, heights: jax.Array, order: int, console: Console
 ) -> None:
-    """The determinant by Lanczos quadrature beside the exact one, for noise of one metre.
+    """Compare the determinant by Lanczos quadrature with the exact one, for noise of one metre.
 
-    Eigenvalues from one to millions: the estimate has a bias that its standard error does not show.
+    Eigenvalues range from one to millions, so the estimate has a bias beyond its standard error.
     """
     a = covariance(jnp.asarray(theta).at[3].set(0.0), heights.shape)
     exact = float(jax.jit(tj.logdet)(a))

@@ -2,11 +2,13 @@
 
     python docs/examples/nbody_in_place.py
 
-Positions and velocities are quantities in Refs; the leapfrog adds to them, step after step, in one
-memory each. The program is the one of a textbook, and JAX differentiates it: how far the earth will
-be from Mars in a year, by where everything is now, how fast, and how heavy. The same in functions
-must give the same numbers, finite differences must agree, and the energy must stay. Exits with an
-error if anything disagrees. Masses, positions and velocities are JPL's (`solar_system/SOURCE.md`).
+Positions and velocities are quantities in Refs. The leapfrog adds to them, step after step, in one
+memory each, as in a textbook. JAX differentiates this program: the distance of the earth and Mars
+in a year, by all present positions, velocities and masses.
+
+A functional version must give the same numbers, finite differences must agree, and the energy must
+stay constant. The script exits with an error if anything disagrees. Masses, positions and
+velocities are JPL's (`solar_system/SOURCE.md`).
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ STEP = 6.0 * tj.units.hour
 
 
 def gravity(mass: Any, position: Any) -> Any:
-    """The acceleration of every body by Newton's law."""
+    """Return the acceleration of every body by Newton's law."""
     apart = position - position[:, None]
     itself = jnp.eye(len(mass))
-    squared = tnp.sum(apart**2, axis=-1) + itself * tj.unit("m^2")  # nowhere zero
-    # The mass is masked, too: at 1 m of itself a body would drown all others in the gradient.
+    squared = tnp.sum(apart**2, axis=-1) + itself * tj.unit("m^2")  # zero nowhere
+    # Mask the mass, too: in the gradient, a body 1 m from itself would exceed all others.
     return G * tnp.sum(((1 - itself) * mass / squared**1.5)[:, :, None] * apart, axis=1)
 
 
 @tj.inplace(mutates=("position", "velocity"))
 def move(position: Any, velocity: Any, mass: Any, step: Any, *, steps: int) -> None:
-    """Overwrite positions and velocities of `n` bodies, `n` by 3, by those after some steps."""
+    """Move `n` bodies by some steps: overwrite their positions and velocities, `n` by 3."""
 
     def leapfrog(_: Any, nothing: None) -> None:
         position[...] += velocity[...] * (step / 2)
@@ -52,7 +54,7 @@ def move(position: Any, velocity: Any, mass: Any, step: Any, *, steps: int) -> N
 
 
 def moved(system: System, step: Any, steps: int) -> System:
-    """The same in functions: every step makes a new state."""
+    """Move the bodies in functional style: every step makes a new state."""
 
     def leapfrog(state: System, _: None) -> tuple[System, None]:
         mass, position, velocity = state
@@ -70,12 +72,12 @@ def require(condition: Any, what: str) -> None:
 
 
 def differs(a: Any, b: Any) -> float:
-    """The largest difference of two quantities, relative to the largest entry of the second."""
+    """Return the largest difference of two quantities, relative to the second's largest entry."""
     return float(tnp.max(tnp.abs(a - b)) / tnp.max(tnp.abs(b)))
 
 
 def run(names: list[str], system: System, console: Console) -> System:
-    """A year on Refs; what it does to them, to the energy, and to no other memory."""
+    """Run a year on Refs; check the energy, the functional version, and the memory."""
     position, velocity = tj.new_ref((system.position, system.velocity))
     before = total_energy(system)
     require(move(position, velocity, system.mass, STEP, steps=STEPS) is None, "it returns nothing")
@@ -99,7 +101,7 @@ def run(names: list[str], system: System, console: Console) -> System:
 
 
 def gradient(names: list[str], system: System, console: Console) -> None:
-    """How far the earth and Mars will be, differentiated by everything now."""
+    """Differentiate the later distance of the earth and Mars by the present state."""
     earth, mars = names.index("earth"), names.index("mars")
     distance = lambda position: tnp.linalg.norm(position[earth] - position[mars]).to("m")
 
@@ -123,7 +125,7 @@ def gradient(names: list[str], system: System, console: Console) -> None:
         sizes = [tnp.linalg.norm(getattr(slope, f)[i]).to_value(u) for f, u in units.items()]
         table.add_row(name, *(f"{float(size):.3e}" for size in sizes))
     console.print(table)
-    # One metre per second more for the earth along its way, by finite differences.
+    # Finite differences for a faster earth along its way.
     along = system.velocity[earth] / tnp.linalg.norm(system.velocity[earth])
     shift = 1e-2 * tj.unit("m / s") * along
 
@@ -139,7 +141,7 @@ def gradient(names: list[str], system: System, console: Console) -> None:
 
 
 def mistake(system: System, console: Console) -> None:
-    """What does not fit the unit of the memory is refused before anything is written."""
+    """Check that a value in the wrong unit raises before tanjax writes to the memory."""
     position = tj.new_ref(system.position)
     try:
         position[...] += system.velocity

@@ -1,10 +1,10 @@
 """A language of quantum circuits in captured programs; `circuits.py` shows it at work.
 
-A circuit is a Python function that makes gates and returns nothing. Gates are classes by
-`tj.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in the order in which they were
-made, also in `tj.for_loop`, `tj.cond`, `tj.adjoint` and `tj.ctrl`. What a circuit means, an
-interpreter says: `Run` moves a state vector through Kronecker products, and `Forward` makes the
-gates of adjoint sub-circuits backwards and inverted.
+A circuit is a Python function that makes gates and returns nothing. Gates are classes with the
+metaclass `tj.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in their order, also in
+`tj.for_loop`, `tj.cond`, `tj.adjoint` and `tj.ctrl`. An interpreter gives a circuit its meaning.
+`Run` moves a state vector through Kronecker products. `Forward` makes the gates of adjoint
+sub-circuits backwards and inverted.
 
     def bell(angle):
         H(wires=0)
@@ -30,7 +30,7 @@ Circuit = Callable[..., None]
 
 
 def nothing(_: Any) -> None:
-    """Nothing, whatever it is: what a circuit returns."""
+    """Return None for any value, as a circuit does."""
 
 
 # -- gates -------------------------------------------------------------------------------------
@@ -39,18 +39,18 @@ def nothing(_: Any) -> None:
 class Gate(metaclass=tj.CaptureMeta):
     """A gate without parameters that is its own inverse; `wires` may be traced integers."""
 
-    symbols: tuple[str, ...] = ()  # what is drawn on each of its wires
+    symbols: tuple[str, ...] = ()  # the drawing on each of its wires
 
     def __init__(self, *, wires: Any) -> None:
         self.wires = wires if isinstance(wires, tuple) else (wires,)
 
     def matrix(self, dtype: Any) -> Any:
-        """The unitary matrix, of shape `(2**k, 2**k)` on `k` wires."""
+        """Return the unitary matrix, of shape `(2**k, 2**k)` on `k` wires."""
         raise NotImplementedError
 
     @classmethod
     def inverse(cls, **named: Any) -> Gate:
-        """The inverse of the gate that these arguments make."""
+        """Make the inverse of the gate with these arguments."""
         return cls(**named)
 
 
@@ -96,14 +96,14 @@ class SWAP(Gate):
 
 
 class Rotation(Gate):
-    """A gate of an angle, undone by the opposite angle."""
+    """A gate with an angle; the opposite angle gives its inverse."""
 
     def __init__(self, angle: Any, *, wires: Any) -> None:
         super().__init__(wires=wires)
         self.angle = angle
 
     def half(self, dtype: Any) -> tuple[Any, Any]:
-        """Cosine and sine of half the angle."""
+        """Return cosine and sine of half the angle."""
         angle = jnp.asarray(self.angle) / 2
         return jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype)
 
@@ -131,17 +131,17 @@ class RZ(Rotation):
 
 
 def is_gate(equation: Any) -> bool:
-    """Whether an equation of a captured circuit makes a gate."""
+    """True if an equation of a captured circuit makes a gate."""
     return equation.kind == "class" and issubclass(equation.target, Gate)
 
 
 def makes_gates(program: tj.Program) -> bool:
-    """Whether a gate is made in a program, or in a loop or a branch of it."""
+    """True if a program, or a loop or branch in it, makes a gate."""
     return any(is_gate(e) or any(map(makes_gates, e.programs.values())) for e in program)
 
 
 class Meaning(tj.Interpreter):
-    """What a circuit means; refuses loops of which it was not said what the gates inside mean."""
+    """The base of meanings; it rejects equations with gates inside and no handler."""
 
     def default(self, equation, *args: Any, **kwargs: Any) -> Any:
         if any(map(makes_gates, equation.programs.values())):
@@ -154,7 +154,7 @@ class Meaning(tj.Interpreter):
 
 
 def apply(matrix: Any, wires: Sequence[Any], state: Any) -> Any:
-    """A gate on a state of `2**n` amplitudes, through a Kronecker product with identities."""
+    """Apply a gate to a state of `2**n` amplitudes, by a Kronecker product with identities."""
     n, k = len(state).bit_length() - 1, len(wires)
     if any(isinstance(w, jax.Array) for w in wires):
         return apply_traced(matrix, wires, state)
@@ -169,28 +169,28 @@ def apply(matrix: Any, wires: Sequence[Any], state: Any) -> Any:
 
 
 def apply_traced(matrix: Any, wires: Sequence[Any], state: Any) -> Any:
-    """The same on wires that are known at run time; wires that there are not give NaN."""
+    """Apply a gate to traced wires; wires out of range give NaN."""
     n, k = len(state).bit_length() - 1, len(wires)
     places = jnp.stack([jnp.asarray(w, int) for w in wires])
     others = jnp.ones(n, bool).at[places].set(False)
     order = jnp.concatenate([places, jnp.nonzero(others, size=n - k)[0]])
     bits = (np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1
-    shuffle = tj.Permutation(bits @ (1 << (n - 1 - order)), state.dtype)  # brings them to the front
+    shuffle = tj.Permutation(bits @ (1 << (n - 1 - order)), state.dtype)  # moves them to the front
     new = shuffle.T @ (tj.Kronecker(matrix, *identity(n - k, state)) @ (shuffle @ state))
     fits = (jnp.sum(others) == n - k) & jnp.all((places >= 0) & (places < n))
     return jnp.where(fits, new, jnp.nan)
 
 
 def identity(count: int, state: Any) -> list[Any]:
-    """The factor of `count` wires on which nothing happens."""
+    """Return the factor of `count` idle wires: an identity, or no factor for no wires."""
     return [tj.Identity(2**count, state.dtype)] if count else []
 
 
 class Run(Meaning):
-    """Runs a circuit on a state vector, wire 0 the slowest index.
+    """Run a circuit on a state vector; wire 0 is the slowest index.
 
-    Loops and branches carry the state beside what they carry themselves; an adjoint is that of the
-    linear map which a sub-circuit is, by transposition.
+    Loops and branches carry the state beside their own values. A sub-circuit is a linear map, and
+    `tj.adjoint` transposes this map.
     """
 
     def __init__(self, state: Any) -> None:
@@ -198,7 +198,7 @@ class Run(Meaning):
         self.controls: list[tuple[Any, Any]] = []
 
     def carrying(self, f: Any) -> Any:
-        """A function that makes gates, as one from a state and its arguments to both."""
+        """Turn a function that makes gates into one that also takes and returns the state."""
 
         def carried(state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
             before, self.state = self.state, state
@@ -245,12 +245,12 @@ class Run(Meaning):
 
 
 def as_state(out: Any, state: Sequence[Any]) -> tuple[Any, ...]:
-    """What the body of a loop returned, as a tuple like its state."""
+    """Return the result of a loop's body as a tuple like its state."""
     return (out,) if len(state) == 1 else tuple(out or ())
 
 
 def run(circuit: Circuit, start: Any) -> Callable[..., Any]:
-    """The state after a circuit, as a function of the circuit's arguments."""
+    """Return the state after a circuit, as a function of the circuit's arguments."""
 
     def final(*args: Any, **kwargs: Any) -> Any:
         machine = Run(start)
@@ -261,12 +261,12 @@ def run(circuit: Circuit, start: Any) -> Callable[..., Any]:
 
 
 def ground(wires: int, dtype: Any = complex) -> Any:
-    """The state of zeros."""
+    """Return the state with all wires 0."""
     return jnp.zeros(2**wires, dtype).at[0].set(1)
 
 
 def unitary(circuit: Circuit, wires: int) -> Callable[..., Any]:
-    """The matrix of a circuit: all its columns at once."""
+    """Return the matrix of a circuit, from a batch of its columns."""
     columns = lambda *args: jax.vmap(lambda q: run(circuit, q)(*args), out_axes=1)
     return lambda *args: columns(*args)(jnp.eye(2**wires, dtype=complex))
 
@@ -275,21 +275,21 @@ PAULI = {"I": lambda d: tj.Identity(2, d)} | {g.__name__: g(wires=0).matrix for 
 
 
 def applied(words: dict[str, float], state: Any) -> Any:
-    """A sum of Pauli words, `{"ZZI": 0.5, …}`, on a state."""
+    """Apply a sum of Pauli words, `{"ZZI": 0.5, …}`, to a state."""
     product = lambda word: tj.Kronecker(*(PAULI[p](state.dtype) for p in word))
     return sum(c * (product(w) @ state) for w, c in words.items())
 
 
 def expectation(words: dict[str, float], state: Any) -> Any:
-    """Its mean in a state, real."""
+    """Return the real mean of a sum of Pauli words in a state."""
     return jnp.vdot(state, applied(words, state)).real
 
 
 class Forward(Meaning):
-    """The same gates without `adjoint`: sub-circuits are made backwards, of inverse gates."""
+    """Make the same gates without `adjoint`: adjoint sub-circuits backwards, with inverse gates."""
 
-    sense = 1  # -1 where gates are turned around, 0 where only what they need is computed
-    made: tuple[Any, ...] = ()  # what remains to be made, the last first
+    sense = 1  # -1: gates backwards; 0: no gates, only the values that they need
+    made: tuple[Any, ...] = ()  # functions that make the remaining gates, the last first
 
     def turned(self, sense: int, f: Any) -> Any:
         def turned(*args: Any, **kwargs: Any) -> Any:
@@ -310,7 +310,7 @@ class Forward(Meaning):
         return out
 
     def later(self, backward: Any, forward: Any) -> Any:
-        """Make something in its turn; what others need of it is computed now."""
+        """Postpone gates if they go backwards; compute their values now."""
         if self.sense > 0:
             return forward()
         if self.sense < 0:
@@ -341,7 +341,7 @@ class Forward(Meaning):
             last = range(start, stop, step)[::-1]
             if not state:
                 tj.for_loop(last.start, last.stop, last.step)(body)()
-            elif last:  # each turn needs the state that it had: a pass without gates collects it
+            elif last:  # each iteration needs its own state: a pass without gates collects them
                 indices = jnp.arange(start, stop, step)
                 states = tj.scan(self.turned(0, ahead), state, indices)[1]
                 at = lambda k: jax.tree.map(lambda x: x[k], (indices, *states))

@@ -3,10 +3,11 @@
     python docs/examples/solar_system.py [--output DIRECTORY]
 
 Masses, positions and velocities are JPL's (`solar_system/SOURCE.md`). Forces are the gradient of
-the energy, tides the Jacobian of the accelerations; the units of all of them come out of the
-derivatives. Two years of motion are compared with the ephemeris, and the mass of Jupiter, 30 %
-wrong at first, is found from the motion of the other bodies, with Newton's law and with Einstein's
-correction to it. Exits with an error if anything disagrees.
+the energy, tides the Jacobian of the accelerations. The derivatives give them their units.
+
+The script compares two years of motion with the ephemeris. Then it fits the mass of Jupiter, 30 %
+wrong at first, to the motion of the other bodies, with Newton's law and with Einstein's correction
+to it. It exits with an error if anything disagrees.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ def require(condition: Any, what: str) -> None:
 
 
 def differs(a: Any, b: Any) -> float:
-    """The largest difference of two quantities, relative to the largest entry of the second."""
+    """Return the largest difference of two quantities, relative to the second's largest entry."""
     return float(tnp.max(tnp.abs(a - b)) / tnp.max(tnp.abs(b)))
 
 
 def energy_and_its_gradient(names: list[str], system: System, console: Console) -> tj.Unitful:
-    """One gradient of the energy is the forces, the momenta and the specific energies."""
+    """Check one gradient of the energy: the forces, the momenta and the specific energies."""
     energy, slope = tj.value_and_grad(total_energy)(system)
     console.print(f"total energy: {energy.to('J'):.6e}", highlight=False)
     console.print("its gradient, in units that nobody wrote:")
@@ -82,7 +83,7 @@ def energy_and_its_gradient(names: list[str], system: System, console: Console) 
 
 
 def tides(names: list[str], system: System, console: Console) -> None:
-    """The Jacobian of the accelerations by the positions: every body's tide on every other."""
+    """Check the Jacobian of accelerations by positions: every body's tide on every other."""
     jacobian = tj.jacobian(gravity, argnums=1)(system.mass, system.position).to("1 / s^2")
     n = len(names)
     own = jacobian[np.arange(n), :, np.arange(n)]  # n by 3 by 3
@@ -111,7 +112,7 @@ def tides(names: list[str], system: System, console: Console) -> None:
 def follow(
     names: list[str], system: System, seen: Observations, console: Console
 ) -> dict[str, tj.Unitful]:
-    """Two years of motion, by Newton's law and with Einstein's correction, and the ephemeris."""
+    """Compare two years of motion, by Newton's law and with Einstein, with the ephemeris."""
     errors, samples = {}, len(seen.time) - 1
     table = Table(
         "body", title=f"\nLargest error in {float(seen.time[-1].to_value('day')):.0f} days"
@@ -138,7 +139,7 @@ def follow(
 
 
 def residual_by_mass(names: list[str], system: System, seen: Observations, relativity: bool) -> Any:
-    """The misfit of every body but Jupiter as a function of Jupiter's mass."""
+    """Return the misfit of every body except Jupiter as a function of Jupiter's mass."""
     jupiter = names.index("jupiter")
     others = [i for i in range(1, len(names)) if i != jupiter]
     samples = len(seen.time) - 1
@@ -155,18 +156,18 @@ def residual_by_mass(names: list[str], system: System, seen: Observations, relat
 def fit(
     names: list[str], system: System, seen: Observations, console: Console
 ) -> dict[str, np.ndarray]:
-    """Jupiter's mass from the motion of the others: gradient descent, and Gauss and Newton."""
+    """Fit Jupiter's mass to the motion of the others, by gradient descent and Gauss-Newton."""
     true = system.mass[names.index("jupiter")]
     start, history = 1.3 * true, {}
     table = Table("law", "method", "mass (kg)", "relative error", title="\nThe mass of Jupiter")
     for law, relativity in (("Newton", False), ("with Einstein", True)):
         residual = residual_by_mass(names, system, seen, relativity)
         loss = lambda mass, residual=residual: tnp.mean(residual(mass) ** 2)
-        # To look at so many steps takes 10 s for each derivative, and float64 holds their numbers.
+        # Measuring so many steps takes 10 s per derivative, and float64 holds their numbers.
         slope = tj.jit(tj.grad(loss), scale=False)
         linear = tj.jit(lambda mass, f=residual: (f(mass), tj.jacfwd(f)(mass)), scale=False)
         by_mass = linear(start)[1]
-        # 0.8 of what reaches the minimum of a parabola: every step leaves a fifth of the error.
+        # 0.8 of the rate that reaches a parabola's minimum: every step leaves a fifth of the error.
         rate = 0.8 / (2 * tnp.mean(by_mass**2))
         console.print(f"{law}: slope in {slope(start).unit}, rate {rate:.2e}", highlight=False)
         masses = [start]
@@ -190,7 +191,7 @@ def fit(
 
 
 def mistake(system: System, console: Console) -> None:
-    """A learning rate without its unit: a step in J/kg cannot be taken from a mass."""
+    """Check the error for a learning rate without its unit: J/kg cannot be subtracted from kg."""
     slope = tj.grad(total_energy)(system).mass
     try:
         system.mass - 1e-3 * slope

@@ -2,11 +2,11 @@
 
     python docs/examples/solar_system_float32.py [--output DIRECTORY]
 
-The product of two masses is 10⁵⁴ to 10⁶⁰ kg², and float32 ends at 3.4·10³⁸: plain JAX gets nan from
+The product of two masses is 10⁵⁴ to 10⁶⁰ kg², and float32 ends at 3.4·10³⁸. Plain JAX gets nan from
 the energy and from the forces, which are its gradient. With `tj.jit` the same functions of the same
-numbers agree with float64 as well as float32 can: the energy, a year of motion in 1104 leapfrog
-steps, and the derivatives of a distance at its end by all masses, positions and velocities at its
-beginning. Exits with an error if anything disagrees.
+numbers agree with float64 to the precision of float32. The script compares the energy, a year of
+motion in 1104 leapfrog steps, and the derivatives of a distance at the end by all initial masses,
+positions and velocities. It exits with an error if anything disagrees.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def energy(c: Any, system: System) -> Any:
 
 
 def gravity(c: Any, mass: Any, position: Any) -> Any:
-    """Accelerations: the force is the gradient of the energy."""
+    """Return accelerations: the force is the gradient of the energy."""
     slope = tj.grad(lambda x: potential_energy(c, mass, x))(position)
     return -slope / mass[:, None]
 
 
 def motion(c: Any, system: System, interval: Any) -> System:
-    """States after one `interval`, two, and so on, by a symplectic integrator of fourth order."""
+    """Return the states after one `interval`, two, and so on; symplectic, of fourth order."""
     mass = system.mass
 
     def leapfrog(state: Any, step: Any) -> Any:
@@ -78,7 +78,7 @@ def motion(c: Any, system: System, interval: Any) -> System:
 
     lengths = tnp.tile(tnp.stack([w * interval / STEPS for w in WEIGHTS]), STEPS)
 
-    @tj.checkpoint  # the gradient repeats an interval instead of keeping its steps
+    @tj.checkpoint  # the gradient repeats an interval instead of storing its steps
     def sample(state: Any, _: None) -> Any:
         state, _ = tj.scan(leapfrog, state, lengths)
         return state, state
@@ -89,7 +89,10 @@ def motion(c: Any, system: System, interval: Any) -> System:
 
 
 def year(c: Any, first: int, second: int) -> Callable[..., Any]:
-    """How far two bodies are apart after a year; with the motion, and energies before and after."""
+    """Return a function for the distance of two bodies after a year.
+
+    It also returns the motion, and the energies before and after.
+    """
 
     def distance(system: System, interval: Any) -> Any:
         states = motion(c, system, interval)
@@ -105,15 +108,15 @@ def year(c: Any, first: int, second: int) -> Callable[..., Any]:
 
 
 def exact(x: Any) -> np.ndarray:
-    """A number in SI as float64."""
+    """Return a number in SI as float64."""
     stored, scale = (x.stored, x.scale) if type(x) is tj.Unitful else (x, 0)
     return np.ldexp(np.asarray(stored).astype(np.float64), scale)
 
 
 def together(names: list[str], system: System) -> tuple[list[str], System]:
-    """The earth and the moon as one body in their centre of mass.
+    """Merge the earth and the moon into one body in their centre of mass.
 
-    Barycentric positions in float32 end at 16 km, too coarse for an orbit of 384,000 km.
+    Barycentric positions in float32 have steps of 16 km, too coarse for an orbit of 384,000 km.
     """
     earth, moon = names.index("earth"), names.index("moon")
     others = np.array([i for i in range(len(names)) if i != moon])
@@ -129,7 +132,7 @@ def together(names: list[str], system: System) -> tuple[list[str], System]:
 
 
 def given(system: System, dtype: Any) -> tuple[System, tj.Unitful]:
-    """The system and the interval in a dtype, rounded to float32 first."""
+    """Return the system and the interval in a dtype, after rounding to float32."""
     with jax.enable_x64(True):
         rounded = [q.stored.astype(np.float32).astype(dtype) for q in system]
         arrays = [tj.quantity(jnp.asarray(x), q.unit) for x, q in zip(rounded, system, strict=True)]
@@ -137,12 +140,12 @@ def given(system: System, dtype: Any) -> tuple[System, tj.Unitful]:
 
 
 def stripped(arguments: Any) -> Any:
-    """The same numbers in SI as plain arrays."""
+    """Return the same numbers in SI as plain arrays."""
     return jax.tree.map(lambda q: q.stored, arguments, is_leaf=lambda x: type(x) is tj.Unitful)
 
 
 class Result:
-    """What a program makes of the year, as float64."""
+    """The results of a program for the year, as float64."""
 
     def __init__(self, out: Any) -> None:
         (distance, (positions, energies)), slope = out
@@ -152,7 +155,7 @@ class Result:
 
 
 def contenders(names: list[str], system: System, console: Console) -> tuple[Result, Result, Result]:
-    """Float32 by `tj.jit`, float64, and float32 by plain JAX."""
+    """Run float32 by `tj.jit`, float64, and float32 by plain JAX."""
     bodies = names.index("earth"), names.index("mars")
     half, interval = given(system, jnp.float32)
     force = lambda mass, position: gravity(QUANTITIES, mass, position)
@@ -176,12 +179,12 @@ def contenders(names: list[str], system: System, console: Console) -> tuple[Resu
 
 
 def off(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest difference, relative to the largest number of the second."""
+    """Return the largest difference, relative to the largest number of the second."""
     return float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
 
 
 def errors(a: Result, b: Result) -> np.ndarray:
-    """Differences of heliocentric positions, relative to the distance from the sun."""
+    """Return differences of heliocentric positions, relative to the distance from the sun."""
     x, y = (r.positions - r.positions[:, :1] for r in (a, b))
     return np.linalg.norm(x - y, axis=-1)[:, 1:] / np.linalg.norm(y, axis=-1)[:, 1:]
 
@@ -189,15 +192,15 @@ def errors(a: Result, b: Result) -> np.ndarray:
 def compare(
     names: list[str], ours: Result, double: Result, plain: Result, console: Console
 ) -> None:
-    """The tables, and the checks."""
+    """Print the tables, and check them."""
     table = Table("after a year", "float64", "float32, tj.jit", "differs", "float32, jax.jit")
     rows = [
         ("energy (J)", *(r.energies[1] for r in (double, ours, plain)), 1e-5),
         ("earth to mars (m)", *(r.distance for r in (double, ours, plain)), 1e-4),
     ]
     units = ("m/kg", "1", "s")
-    # The force on a body is divided by its mass, to which it is proportional: the slope by the mass
-    # of the earth or of mars is a small difference, of which float32 keeps few digits.
+    # The acceleration of a body is its force, proportional to its mass, divided by its mass. So the
+    # slopes by the masses of the earth and of mars are small differences with few float32 digits.
     kept = np.array([name not in ("earth", "mars") for name in names])
     for field, unit in zip(System._fields, units, strict=True):
         slopes = [getattr(r.slope, field)[kept] for r in (double, ours, plain)]
@@ -222,7 +225,7 @@ def compare(
 
 
 def draw(path: Path, names: list[str], ours: Result, double: Result) -> None:
-    """Orbits, errors over time, and the gradient body by body."""
+    """Draw orbits, errors over time, and the gradient body by body."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3)
@@ -269,7 +272,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("tanjax_demo"), help="for the picture")
     path = parser.parse_args().output / "solar_system_float32.png"
     console = Console()
-    logger = logging.getLogger("tanjax.scale")  # says what was planned
+    logger = logging.getLogger("tanjax.scale")  # logs the plans
     logger.setLevel(logging.INFO)
     logger.addHandler(logging.StreamHandler(sys.stdout))
     with jax.enable_x64(True):

@@ -3,10 +3,10 @@
     python docs/examples/spectral_heat.py
 
 In the basis `L_k - L_{k+2}` (Shen 1994), which vanishes at both ends, the second derivative is a
-`Diagonal` and the mass matrix is `Banded` with five diagonals, so that a step in time costs O(n). A
-steady problem shows the convergence in the number of polynomials, a decaying wave that in the time
-step, and the gradient by the conductivity goes through all steps. All three are compared with
-exact solutions. Exits with an error if one of them does not converge.
+`Diagonal`. The mass matrix is `Banded` with five diagonals, so a step in time costs O(n). A steady
+problem shows the convergence in the number of polynomials, and a decaying wave that in the time
+step. The gradient by the conductivity goes through all steps. The script compares all three with
+exact solutions, and exits with an error if one of them does not converge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONDUCTIVITY, TIME = 0.3, 0.5
 
 
 def matrices(n: int) -> tuple[tj.Diagonal, tj.Banded]:
-    """Stiffness and mass of `n` functions: the products of derivatives, and of values."""
+    """Return stiffness and mass of `n` functions: the products of derivatives, and of values."""
     k = np.arange(n)
     stiffness = tj.Diagonal(jnp.asarray(4.0 * k + 6))
     beside = -2 / (2 * k + 5)  # of k and k + 2
@@ -39,13 +39,13 @@ def matrices(n: int) -> tuple[tj.Diagonal, tj.Banded]:
 
 
 def basis(n: int, x: np.ndarray) -> np.ndarray:
-    """The functions at points, `(points, n)`."""
+    """Return the functions at points, `(points, n)`."""
     values = legendre.legvander(x, n + 1)
     return values[:, :n] - values[:, 2:]
 
 
 def products_with(f: Any, n: int) -> Any:
-    """The integrals of a function times each of the basis, by Gauss's rule."""
+    """Return the integrals of a function times each of the basis, by Gauss's rule."""
     x, weights = legendre.leggauss(2 * n + 20)
     return jnp.asarray(basis(n, x).T @ (weights * f(x)))
 
@@ -55,7 +55,7 @@ wave = lambda x: np.sin(np.pi * x)
 
 
 def steady_error(n: int) -> float:
-    """The largest error of `u - u'' = f` with the solution `sin(πx) exp(x)`."""
+    """Return the largest error of `u - u'' = f` with the solution `sin(πx) exp(x)`."""
     solution = lambda x: wave(x) * np.exp(x)
     f = lambda x: np.exp(x) * (np.pi**2 * np.sin(np.pi * x) - 2 * np.pi * np.cos(np.pi * x))
     stiffness, mass = matrices(n)
@@ -64,7 +64,7 @@ def steady_error(n: int) -> float:
 
 
 def end(conductivity: Any, n: int, steps: int) -> Any:
-    """The temperature at the points and the end, of a wave that decays: Crank and Nicolson 1947."""
+    """Return the final temperature of a decaying wave at the points (Crank and Nicolson 1947)."""
     stiffness, mass = matrices(n)
     half = conductivity * (TIME / steps / 2)
     implicit, explicit = mass + half * stiffness, mass - half * stiffness
@@ -74,7 +74,7 @@ def end(conductivity: Any, n: int, steps: int) -> Any:
 
 
 def exact(conductivity: float) -> np.ndarray:
-    """The same wave, smaller."""
+    """Return the exact final temperature: the same wave, smaller."""
     return np.exp(-(np.pi**2) * conductivity * TIME) * wave(POINTS)
 
 

@@ -2,13 +2,15 @@
 
     python docs/examples/torch_digits.py
 
-The first layer sees an image of 8×8 as rows and columns: its weight is a Kronecker product of two
-small matrices, 256 numbers in place of 16,384. Trained by `torch.optim.Adam` operation by
-operation, then, from the same start and in the same order, as a JAX function by optax under
-`jax.jit`: the losses must agree to the rounding of float32. Then the same network with a dense
-first layer, in plain torch and by `torch.compile(backend=tjt.backend)`, whose losses must agree too
-(structured arrays go through export). Accuracies are of images that were not trained on. Exits with
-an error if losses disagree or a network learns less than expected.
+The first layer reads an image of 8×8 as rows and columns: its weight is a Kronecker product of two
+small matrices, 256 numbers in place of 16,384. The script trains it with `torch.optim.Adam`,
+operation by operation. From the same start and in the same order, it trains the exported JAX
+function with optax under `jax.jit`. The losses must agree to the rounding of float32.
+
+Then it trains the same network with a dense first layer, in plain torch and by
+`torch.compile(backend=tjt.backend)`. These losses must agree, too (structured arrays go through
+export). The accuracies are those on held-out images. The script exits with an error if losses
+disagree or a network learns less than expected.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ Outcome = tuple[list[float], float, float]  # losses, accuracy, milliseconds of 
 
 
 def digits() -> tuple[Data, Data]:
-    """1,797 images as rows of 64 numbers from 0 to 1, with their classes: to train, and to test."""
+    """Return 1,797 images, rows of 64 numbers from 0 to 1, and classes: to train, and to test."""
     images, classes = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     x, y = (images[order] / 16).astype(np.float32), classes[order].astype(np.int32)
@@ -48,7 +50,7 @@ def digits() -> tuple[Data, Data]:
 
 
 def batches(data: Data) -> Iterator[Data]:
-    """The same batches of every epoch for every contender."""
+    """Yield the batches of every epoch, the same for every contender."""
     x, y = data
     for epoch in range(EPOCHS):
         order = np.random.default_rng(epoch).permutation(len(x))
@@ -57,7 +59,7 @@ def batches(data: Data) -> Iterator[Data]:
 
 
 def structured() -> nn.Module:
-    """Rows and columns are mixed by a factor each; then classes."""
+    """Return a network that mixes rows and columns by a factor each, then classifies."""
     rng = np.random.default_rng(1)
     factor = lambda: jnp.asarray(rng.normal(0, SIDE**-0.5, (HIDDEN, SIDE)), jnp.float32)
     torch.manual_seed(0)
@@ -66,7 +68,7 @@ def structured() -> nn.Module:
 
 
 def dense() -> nn.Module:
-    """The same sizes in plain torch."""
+    """Return a network of the same sizes in plain torch."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(SIDE**2, HIDDEN**2), nn.ReLU(), nn.Linear(HIDDEN**2, 10))
 
@@ -74,7 +76,7 @@ def dense() -> nn.Module:
 def by_torch(
     model: nn.Module, data: Data, test: Data, run: Any, tensor: Callable[[Any], Any]
 ) -> Outcome:
-    """`torch.optim.Adam`; `run` is what is called, the model or its compiled form."""
+    """Train by `torch.optim.Adam`; `run` is the model or its compiled form."""
     optimiser = torch.optim.Adam(model.parameters(), RATE)
     losses, seconds = [], []
     for x, y in batches(data):
@@ -91,7 +93,7 @@ def by_torch(
 
 
 def by_optax(model: nn.Module, data: Data, test: Data) -> Outcome:
-    """The module as a function of its parameters; structured gradients, `optax.adam`."""
+    """Train the module as a function of its parameters, by structured gradients and `optax`."""
     params, f = tjt.as_jax(model)
     optimiser = optax.adam(RATE)
     state = optimiser.init(params)
@@ -116,18 +118,18 @@ def by_optax(model: nn.Module, data: Data, test: Data) -> Outcome:
 
 
 def accuracy(guesses: np.ndarray, test: Data) -> float:
-    """How many are right."""
+    """Return the share of right guesses."""
     return float((guesses == test[1]).mean())
 
 
 def stored(model: nn.Module) -> int:
-    """How many numbers the parameters are."""
+    """Return the number of numbers in the parameters."""
     payloads = [p.payload if isinstance(p, tjt.Tensor) else p for p in model.parameters()]
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(payloads))
 
 
 def main() -> int:
-    """Train each, print, compare; 1 if something is not as said above."""
+    """Train each, print, compare; return 1 if a check of the module's docstring fails."""
     data, test = digits()
     plain, compiled = dense(), dense()
     run = torch.compile(compiled, backend=tjt.backend)

@@ -1,15 +1,17 @@
-"""A training loop in place: gradients of micro-batches are added into one buffer.
+"""A training loop in place: it adds gradients of micro-batches to one buffer.
 
     python docs/examples/training_in_place.py
 
 A network with a `Diagonal` and a `Symmetric` layer learns a function. Parameters, momenta and the
-gradient are `jax.Ref`s. Each step scans over eight micro-batches, adds their gradients to the
-buffer in the backward pass itself, and updates parameters and momenta where they stand. The same
-loop in functions, which carries a sum of gradients and makes new parameters and momenta, must give
-the same losses and parameters. Memory is what XLA says of the compiled steps. The one in place
-makes no new arrays, and needs one more copy of the parameters as scratch: less than functions whose
-caller keeps the old arrays, and 3 % more than functions to which the caller donates them, by hand.
-Exits with an error if the two disagree, or if the step in place needs more than that.
+gradient are `jax.Ref`s. Each step scans over eight micro-batches. Its backward pass adds their
+gradients to the buffer, and the step updates parameters and momenta in place. A functional loop,
+which carries a sum of gradients and makes new parameters and momenta, must give the same losses and
+parameters.
+
+XLA reports the memory of the compiled steps. The step in place makes no new arrays, and needs one
+more copy of the parameters as scratch. This is less than a functional step whose caller keeps the
+old arrays, and 3 % more than one whose caller donates them by hand. The script exits with an error
+if the two loops disagree, or if the step in place needs more than that.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ RATE, MOMENTUM = 0.05, 0.9
 
 
 def parameters() -> dict[str, Any]:
-    """Two structured layers between two dense ones."""
+    """Return two structured layers between two dense ones."""
     keys = jax.random.split(jax.random.key(0), 3)
     normal = lambda key, *shape: jax.random.normal(key, shape) / shape[0] ** 0.5
     return {
@@ -39,7 +41,7 @@ def parameters() -> dict[str, Any]:
 
 
 def loss(p: dict[str, Any], batch: Any) -> Any:
-    """The mean squared error on one micro-batch."""
+    """Return the mean squared error on one micro-batch."""
     x, y = batch
     hidden = p["scale"] @ jnp.tanh(x @ p["in"]).T
     guess = jnp.tanh(p["mix"] @ hidden).T @ p["out"]
@@ -47,14 +49,14 @@ def loss(p: dict[str, Any], batch: Any) -> Any:
 
 
 def batches(key: Any) -> Any:
-    """Micro-batches of a wave in two dimensions."""
+    """Return micro-batches of a wave in two dimensions."""
     x = jax.random.uniform(key, (MICRO_BATCHES, EXAMPLES, 2), minval=-1.0, maxval=1.0)
     return x, jnp.sin(3 * x[..., :1]) * x[..., 1:]
 
 
 @jax.jit
 def step_in_place(p: Any, momenta: Any, gradient: Any, data: Any) -> Any:
-    """One step on Refs: it returns the loss, everything else is written."""
+    """Take one step on Refs: return the loss, and write everything else."""
     now = jax.tree.map(lambda ref: ref[...], p, is_leaf=is_whole)
     for ref in jax.tree.leaves(gradient):
         ref[...] = jnp.zeros_like(ref[...])
@@ -68,13 +70,13 @@ def step_in_place(p: Any, momenta: Any, gradient: Any, data: Any) -> Any:
 
 
 def is_whole(x: Any) -> bool:
-    """Whether a node of a tree of Refs is read as one array."""
+    """True if a node of a tree of Refs reads as one array."""
     return isinstance(x, tj.StructuredRef | jax.Ref)
 
 
 @jax.jit
 def step(p: Any, momenta: Any, data: Any) -> Any:
-    """The same step without Refs: the sum of the gradients is carried through the scan."""
+    """Take the same step without Refs: the scan carries the sum of the gradients."""
 
     def body(total: Any, batch: Any) -> Any:
         value, gradient = jax.value_and_grad(loss)(p, batch)
@@ -86,7 +88,7 @@ def step(p: Any, momenta: Any, data: Any) -> Any:
 
 
 def memory(compiled: Any, size: int) -> dict[str, float]:
-    """What a compiled step needs, in sizes of the parameters."""
+    """Return the memory of a compiled step, in sizes of the parameters."""
     found = compiled.memory_analysis()
     aliased = found.alias_size_in_bytes
     new = found.output_size_in_bytes - aliased

@@ -1,11 +1,10 @@
-"""What a library author writes: a covariance type of one's own, from two lines to closed forms.
+"""Code of a library author: a custom covariance type, from two lines to closed forms.
 
-`PlainCovariance` says what it is and nothing more; every operation and derivative works, by
-forming the dense matrix. `FeatureCovariance` adds the maps that the natural rules of tanjax ask
-for. The modules `feature_solve` and `feature_logdet` then say how to solve, invert and take
-determinants. So far nobody has written a derivative of an operation: the natural rules of `solve`
-and `logdet` that tanjax ships hold for any array type. `feature_rules` replaces them by faster
-ones.
+`PlainCovariance` defines only `to_dense`. Every operation and derivative works, by the dense
+matrix. `FeatureCovariance` adds the maps that the natural rules of tanjax use. The modules
+`feature_solve` and `feature_logdet` implement `solve`, `inv` and `logdet`. None of this defines a
+derivative of an operation: tanjax's natural rules of `solve` and `logdet` hold for any array type.
+`feature_rules` replaces them by faster ones.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class FeatureCovariance(tj.AbstractArray):
         return self.noise + jnp.sum(self.weights * self.features**2, axis=1)
 
     def pullback_of_destructure(self, natural) -> FeatureCovariance:
-        # The cotangent of the matrix is asked for its diagonal and for products with the thin
-        # features. It may be an outer product or an inverse in factored form: nobody forms it.
+        # The cotangent of the matrix may be an outer product or an inverse in factored form. Its
+        # diagonal and its products with the thin features never form the matrix.
         product = tj.matmul(natural, self.features)
         return FeatureCovariance(
             noise=tj.diagonal(natural),

@@ -1,4 +1,4 @@
-"""What a library author writes, continued: `logdet`, and `inv`, which its natural rule asks for."""
+"""Code of a library author, continued: `logdet`, and `inv`, which its natural rule uses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .feature_solve import Whitened, whitened
 
 
 def log_determinant(k: FeatureCovariance, whitened: Whitened) -> Array:
-    """The determinant lemma."""
+    """Return the log-determinant by the matrix determinant lemma."""
     return jnp.sum(jnp.log(k.noise)) + 2 * jnp.sum(jnp.log(jnp.diagonal(whitened.factor)))
 
 
 def inverse(k: FeatureCovariance, whitened: Whitened) -> tj.LowRankUpdate:
-    """Again diagonal plus low rank, in types that tanjax ships; nobody forms it."""
+    """Return the inverse, again diagonal plus low rank, in types of tanjax and in factored form."""
     half = jsl.solve_triangular(whitened.factor, whitened.columns.T, lower=True).T
     return tj.LowRankUpdate(tj.Diagonal(1 / k.noise), half, None, -half)
 

@@ -1,8 +1,8 @@
-"""What a library author may write in the end: rules that keep a factorisation for the way back.
+"""Code of a library author, last part: rules that keep a factorisation for the pullback.
 
-The rules that tanjax ships call `solve` and `inv` again in their pullbacks, which factorise again.
-A natural rule for the type replaces them. It is plain matrix algebra: what becomes of the fields is
-said once, in `FeatureCovariance.pullback_of_destructure`.
+The pullbacks of tanjax's own rules call `solve` and `inv`, which factorise again. A natural rule
+for the type replaces them. It is plain matrix algebra. Only
+`FeatureCovariance.pullback_of_destructure` handles the fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-r"""What a library author writes, continued: importing this module teaches `solve` the new type.
+r"""Code of a library author, continued: the import of this module adds the new type to `solve`.
 
-Woodbury's identity with the small matrix $S = I + \sqrt w\,\Phi^\top N^{-1}\Phi\sqrt w$, which is
-well scaled whatever the variances are. The derivative is the natural rule of `solve`.
+The solver is Woodbury's identity with the small matrix
+$S = I + \sqrt w\,\Phi^\top N^{-1}\Phi\sqrt w$, which is well scaled for all variances. The
+derivative is the natural rule of `solve`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .feature_covariance import FeatureCovariance
 
 
 class Whitened(NamedTuple):
-    """What Woodbury's identity needs of a covariance."""
+    """The factors of a covariance for Woodbury's identity."""
 
     columns: Array  # Φ √w / N
     factor: Array  # the Cholesky factor of S

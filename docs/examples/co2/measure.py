@@ -17,7 +17,7 @@ from rich.table import Table
 
 @dataclasses.dataclass
 class Measured:
-    """A compiled likelihood with its gradient, and what it costs."""
+    """A compiled likelihood with its gradient, and its costs."""
 
     name: str
     run: Callable[[Any], tuple[Any, Any]]
@@ -28,7 +28,7 @@ class Measured:
 
     @property
     def milliseconds(self) -> float:
-        """The median time of a value with its gradient."""
+        """The median time of a value and its gradient."""
         return 1e3 * statistics.median(self.seconds)
 
 
@@ -42,7 +42,7 @@ def compiled(name: str, function: Callable[[Any], Any], theta: np.ndarray) -> Me
 
 
 def time_interleaved(candidates: list[Measured], theta: np.ndarray, rounds: int) -> None:
-    """Time all candidates in turn, so that what slows the machine slows all of them."""
+    """Time all candidates in turn, so that other load on the machine slows all of them."""
     start = jnp.asarray(theta)
     for _ in range(rounds):
         for candidate in candidates:
@@ -52,12 +52,12 @@ def time_interleaved(candidates: list[Measured], theta: np.ndarray, rounds: int)
 
 
 def gradient_difference(a: Measured, b: Measured) -> float:
-    """The largest relative difference of two gradients, over their components."""
+    """Return the largest relative difference of two gradients, over their components."""
     return float(np.max(np.abs(a.gradient - b.gradient) / np.abs(b.gradient)))
 
 
 def disagreements(candidates: list[Measured], reference: Measured) -> list[str]:
-    """What does not agree with the reference: values to 1e-9, gradients to 1e-7."""
+    """Describe the candidates that differ from the reference: values by 1e-9, gradients by 1e-7."""
     wrong = []
     for c in candidates:
         value = abs(c.value - reference.value) / abs(reference.value)
@@ -68,7 +68,7 @@ def disagreements(candidates: list[Measured], reference: Measured) -> list[str]:
 
 
 def comparison(title: str, candidates: list[Measured], reference: Measured) -> Table:
-    """The measurements as a table; gradients and speeds are relative to the reference."""
+    """Return the measurements as a table; gradients and speeds are relative to the reference."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("covariance")
     for column in ("value", "gradient\ndiffers by", "value and\ngradient", "speed", "scratch"):

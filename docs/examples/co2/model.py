@@ -2,7 +2,7 @@ r"""A Gaussian process for CO₂, as features with Gaussian weights.
 
 The concentration is a quadratic trend, a slow and a fast smooth deviation from it, and a seasonal
 cycle whose shape drifts. Each is a sum of known functions of time with independent Gaussian
-weights, so the covariance of the $n$ measurements is $\Phi\,\mathrm{diag}(w)\,\Phi^\top$ plus the
+weights. So the covariance of the $n$ measurements is $\Phi\,\mathrm{diag}(w)\,\Phi^\top$ plus
 diagonal noise: a low-rank update of a diagonal matrix. The features $\Phi$ are fixed; the variances
 $w$ and the noise depend on nine hyper-parameters.
 
@@ -50,7 +50,7 @@ def _unit_time(year: Any) -> Any:
 
 
 def features(year: Any) -> Array:
-    """The functions of time at some times, shape `(n, 3 + SINES + 4 * HARMONICS)`."""
+    """Return the features at some times, shape `(n, 3 + SINES + 4 * HARMONICS)`."""
     s = _unit_time(year)[:, None]
     trend = s ** jnp.arange(3.0)
     j = jnp.arange(1.0, SINES + 1)
@@ -62,7 +62,7 @@ def features(year: Any) -> Array:
 
 
 def variances(p: Parameters) -> Array:
-    """The prior variance of every feature's weight."""
+    """Return the prior variance of every feature's weight."""
     frequency = jnp.pi * jnp.arange(1.0, SINES + 1) / (2 * HALF_WIDTH)
 
     def spectrum(log_std: Any, log_length: Any) -> Any:
@@ -84,7 +84,7 @@ def variances(p: Parameters) -> Array:
 
 
 def noise_variance(p: Parameters, year: Any) -> Array:
-    """The variance of the measurements, which may grow or shrink over the decades."""
+    """Return the variance of the measurements, which may grow or shrink over the decades."""
     return jnp.exp(2 * (p.noise_std + p.noise_growth * _unit_time(year)))
 
 
@@ -92,12 +92,12 @@ Covariance = Callable[[Array, Array, Array], Any]  # of noise, weights, features
 
 
 def low_rank_update(noise: Array, weights: Array, phi: Array) -> Any:
-    """The covariance in types that tanjax ships."""
+    """Return the covariance in types of tanjax."""
     return tj.LowRankUpdate(tj.Diagonal(noise), phi, weights)
 
 
 def likelihood(covariance: Covariance, year: Any, y: Any) -> Callable[[Array], Array]:
-    """The negative log marginal likelihood of the hyper-parameters, through `solve` and `logdet`.
+    """Return the negative log marginal likelihood, by `solve` and `logdet`, as a function.
 
     **Arguments:** `covariance`: makes a matrix of any type from noise, weights and features.
     """
@@ -113,7 +113,7 @@ def likelihood(covariance: Covariance, year: Any, y: Any) -> Callable[[Array], A
 
 
 def dense_likelihood(year: Any, y: Any) -> Callable[[Array], Array]:
-    """The same in plain JAX, by a Cholesky factor of the n-by-n covariance."""
+    """Return the same function in plain JAX, by a Cholesky factor of the n-by-n covariance."""
     phi, y = features(year), jnp.asarray(y)
 
     def negative_log_likelihood(theta: Array) -> Array:
@@ -128,7 +128,7 @@ def dense_likelihood(year: Any, y: Any) -> Callable[[Array], Array]:
 
 
 class Posterior(NamedTuple):
-    """The process given the measurements, at some times: in ppm, less the mean of the record."""
+    """The process given the measurements, at some times, in ppm minus the mean of the record."""
 
     mean: Array
     std: Array  # of the process
@@ -136,7 +136,7 @@ class Posterior(NamedTuple):
 
 
 def posterior(covariance: Covariance, theta: Any, year: Any, y: Any, at: Any) -> Posterior:
-    """The posterior at times `at`, without any n-by-n matrix."""
+    """Return the posterior at times `at`, without any n-by-n matrix."""
     p, phi, phi_at = Parameters(*jnp.asarray(theta)), features(year), features(at)
     w = variances(p)
     k = covariance(noise_variance(p, year), w, phi)

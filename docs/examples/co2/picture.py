@@ -37,8 +37,8 @@ def draw(
 ) -> None:
     """Write the picture.
 
-    **Arguments:** `curve`: times with the posterior there. `residuals`: of the seen and of the
-    unseen weeks, in ppm.
+    **Arguments:** `curve`: times, and the posterior at these times. `residuals`: those of the seen
+    and of the unseen weeks, in ppm.
     """
     figure = Figure(figsize=(9, 6), layout="constrained")
     FigureCanvasAgg(figure)

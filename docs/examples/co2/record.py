@@ -20,12 +20,12 @@ class Record:
     ppm: np.ndarray
 
     def where(self, mask: np.ndarray) -> Record:
-        """The part of the record that a mask selects."""
+        """Return the part of the record that a mask selects."""
         return Record(self.year[mask], self.ppm[mask])
 
 
 def read_record() -> Record:
-    """The whole record, 1958 to 2001."""
+    """Read the whole record, 1958 to 2001."""
     with FILE.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     days = [datetime.date.fromisoformat(row["date"]).toordinal() for row in rows]

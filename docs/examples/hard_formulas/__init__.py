@@ -1,7 +1,7 @@
-"""Formulas of physics whose numbers do not fit in float32, bfloat16 or float16.
+"""Formulas of physics with numbers that overflow or underflow float32, bfloat16 or float16.
 
-Each is written as a scientist would write it, in SI. `SUBJECTS` has a list of them for each module,
-`FORMULAS` all of them; `cells` computes a formula with its gradient in a dtype.
+Each stands as a scientist would write it, in SI. `SUBJECTS` has a list of formulas for each module,
+`FORMULAS` has all of them. `cells` computes a formula with its gradient in a dtype.
 """
 
 from . import astronomy, classics, plasmas, quanta, thermal

@@ -17,7 +17,7 @@ MEGAPARSEC = 3.0857e22  # m
 
 
 def chandrasekhar(c: Any, electrons: Any, m_h: Any) -> Any:
-    """The limit by electrons per nucleon, with the constant of Lane and Emden for n = 3."""
+    """Return the limit by electrons per nucleon, with Lane and Emden's constant for n = 3."""
     planck = (c.hbar * c.c / c.G) ** 1.5
     return 2.01824 * math.sqrt(3 * math.pi) / 2 * planck * (electrons / m_h) ** 2
 
@@ -31,7 +31,7 @@ def hawking_lifetime(c: Any, m: Any) -> Any:
 
 
 def thomson(c: Any) -> Any:
-    """The cross section of an electron for light."""
+    """Return the cross section of an electron for light."""
     radius = c.e**2 / (4 * math.pi * c.epsilon_0 * c.m_e * c.c**2)
     return 8 * math.pi / 3 * radius**2
 
@@ -41,7 +41,7 @@ def eddington(c: Any, m: Any) -> Any:
 
 
 def strain(c: Any, m1: Any, m2: Any, distance: Any, frequency: Any) -> Any:
-    """The amplitude of gravitational waves of two masses, by their chirp mass."""
+    """Return the amplitude of gravitational waves of two masses, by their chirp mass."""
     total = m1 + m2
     length = c.G * total / c.c**2 * (m1 * m2 / total**2) ** 0.6
     return 4 * length / distance * (math.pi * frequency * length / c.c) ** (2 / 3)
@@ -57,13 +57,13 @@ def bondi(c: Any, m: Any, density: Any, speed: Any) -> Any:
 
 
 def age(c: Any, hubble: Any, matter: Any) -> Any:
-    """The age of a flat universe of matter and a cosmological constant."""
+    """Return the age of a flat universe of matter and a cosmological constant."""
     rest = tnp.sqrt(1 - matter)
     return 2 * tnp.arcsinh(rest / tnp.sqrt(matter)) / (3 * hubble * rest)
 
 
 def star(c: Any, radius: Any, t: Any) -> Any:
-    """The luminosity of a star, with Stefan's and Boltzmann's constant written out."""
+    """Return the luminosity of a star, with Stefan's and Boltzmann's constant written out."""
     sigma = 2 * math.pi**5 * c.k_B**4 / (15 * c.h**3 * c.c**2)
     return 4 * math.pi * radius**2 * sigma * t**4
 

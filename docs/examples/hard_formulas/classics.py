@@ -1,6 +1,6 @@
 """The first formulas: gravitation, radiation, fields, long chains, and functions of learning.
 
-Value and gradient are compiled apart, as the value alone is what most people begin with.
+Value and gradient are two programs, because most people begin with the value alone.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _FORMULAS = [
         "the same numbers",
         newton,
         (1.988e30, 5.972e24, 1.496e11),
-        dtypes=DTYPES[:2],  # float16 has no such numbers
+        dtypes=DTYPES[:2],  # these numbers overflow float16
     ),
     Formula(
         "Planck's law",

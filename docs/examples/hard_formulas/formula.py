@@ -1,15 +1,15 @@
-"""How a formula is described: its text, its function, its arguments, its constants.
+"""The description of a formula: its text, its function, its arguments, its constants.
 
 A formula comes in two forms: of *quantities*, which may hold numbers that their dtype cannot, and
-of *plain* arrays with Python's numbers as constants. Plain arguments and results must fit in
-float16 as well, so `both` writes them in units that a scientist would choose, with the factors in
-the formula: `M = 1.0` solar masses instead of 1.988e30 kg.
+of *plain* arrays with Python's numbers as constants. Plain arguments and results must also be in
+the range of float16. So `both` writes them in units that a scientist would choose, with the factors
+in the formula: `M = 1.0` solar masses instead of 1.988e30 kg.
 
     both("rest energy", "m c²", lambda c, m: m * c.c**2, [(1.67e-27, "kg")],
          "m in u, E in GeV", units=(1.66e-27,), per=1.6e-10)
 
-Where a formula multiplies the relative error of its inputs (`exp(-E/kT)`: by `E/kT`), the arguments
-are such that the factor is small, because the rounding of a constant such as `k` is an error too.
+Some formulas multiply the relative error of their inputs (`exp(-E/kT)`: by `E/kT`). Their arguments
+keep this factor small, because the rounding of a constant such as `k` is an error, too.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ NUMBERS = SimpleNamespace(**{name: getattr(CODATA, name).value for name in _NAME
 class Formula:
     """One formula.
 
-    **Fields:** `name`, `text`: what people see; `function`: of constants and arguments;
-    `arguments`: each a number or a list, with its unit if the formula is of quantities;
-    `reference`: the same function, written so that float64 does not overflow; `half`: other
-    arguments in float16; `dtypes`: those that hold the arguments; `of_first`: the gradient is of
-    the first entry, because the sum of all is constant; `apart`: value and gradient are two
-    programs, with plans of their own, instead of one.
+    **Fields:** `name`, `text`: for print; `function`: takes constants and arguments; `arguments`:
+    each a number or a list, with its unit if the formula is of quantities; `reference`: the same
+    function in a form that does not overflow in float64; `half`: other arguments for float16;
+    `dtypes`: those that hold the arguments; `of_first`: the gradient is that of the first entry,
+    because the sum of all is constant; `apart`: value and gradient are two programs, with plans of
+    their own, instead of one.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Formula:
 
 
 def form(formula: Formula) -> str:
-    """What a formula is of."""
+    """Return the form of a formula: quantities or plain."""
     return "quantities" if formula.is_of_quantities else "plain"
 
 
@@ -74,7 +74,7 @@ def times(numbers: list[float], factor: float) -> list[float]:
 def in_units(
     function: Callable[..., Any], units: Sequence[float], per: float
 ) -> Callable[..., Any]:
-    """The function of arguments in `units`, its result in units of `per`, as one writes it."""
+    """Return the function of plain arguments in `units`, with its result in units of `per`."""
 
     def plain(c: Any, *args: Any) -> Any:
         args = tuple(x if unit == 1.0 else unit * x for x, unit in zip(args, units, strict=True))
@@ -96,7 +96,7 @@ def both(
     reference: Callable[..., Any] | None = None,
     half: Sequence[tuple[Any, str]] | None = None,
 ) -> list[Formula]:
-    """A formula of quantities, and of plain numbers in `units`, its result in units of `per`."""
+    """Return a formula of quantities, and one of plain numbers in `units`, its result in `per`."""
 
     def numbers(of: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
         return tuple(

@@ -1,8 +1,8 @@
 """Errors of a formula and its gradient, computed by `tj.jit`, by plain JAX, and in float64.
 
-Plain JAX gets the same numbers in the same dtype. The reference takes the inputs exactly as they
-are after rounding to the dtype, and the constants as they were written; errors are in units in the
-last place of the dtype, as if exponents had no limit.
+Plain JAX gets the same numbers in the same dtype. The reference takes the inputs after rounding to
+the dtype, and the unrounded constants. Errors are in units in the last place of the dtype, as if
+exponents had no limit.
 
     value, gradient = cells(FORMULAS[0], jnp.float16)
     value.error, value.is_right
@@ -52,12 +52,12 @@ class Cell(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, str]:
-        """Our error and that of plain JAX, as people read it."""
+        """The errors of tanjax and of plain JAX as texts."""
         return f"{self.error:.1f}", outcome(self.plain, self.reference, self.dtype)
 
 
 def ulps(got: list[np.ndarray], reference: list[np.ndarray], dtype: Any) -> float:
-    """The largest error in units in the last place, as if exponents had no limit; 0 is exact."""
+    """Return the largest error in units in the last place, as if exponents had no limit."""
     worst = 0.0
     for a, b in zip(got, reference, strict=True):
         if not np.all(np.isfinite(a)):
@@ -69,7 +69,7 @@ def ulps(got: list[np.ndarray], reference: list[np.ndarray], dtype: Any) -> floa
 
 
 def outcome(got: list[np.ndarray], reference: list[np.ndarray], dtype: Any) -> str:
-    """What plain JAX computes: nan, inf, 0, or its error."""
+    """Return the result of plain JAX as a text: nan, inf, 0, or its error."""
     everything = np.concatenate([np.ravel(a) for a in got])
     for name, found in (("nan", np.isnan), ("inf", np.isinf), ("0", lambda a: a == 0)):
         if np.any(found(everything)):
@@ -79,7 +79,7 @@ def outcome(got: list[np.ndarray], reference: list[np.ndarray], dtype: Any) -> s
 
 
 def inputs(formula: Formula, dtype: Any) -> list[Any]:
-    """The arguments in a dtype: quantities, with a scale where they need one, or arrays."""
+    """Return the arguments in a dtype: arrays, or quantities, with a scale if they need one."""
     arguments = formula.half if formula.half and dtype is jnp.float16 else formula.arguments
     if not formula.is_of_quantities:
         return [jnp.asarray(x, dtype) for x in arguments]
@@ -89,7 +89,7 @@ def inputs(formula: Formula, dtype: Any) -> list[Any]:
 
 
 def exact(x: Any) -> np.ndarray:
-    """A result or an argument in SI as float64."""
+    """Return a result or an argument in SI as float64."""
     if type(x) is not tj.Unitful:
         return np.asarray(x).astype(np.float64)
     if float(x.unit.factor) != 1.0:
@@ -98,18 +98,18 @@ def exact(x: Any) -> np.ndarray:
 
 
 def bound(formula: Formula, constants: Any, *, reference: bool = False) -> Callable[..., Any]:
-    """A formula as a function of its arguments."""
+    """Return a formula as a function of its arguments."""
     f = formula.reference if reference and formula.reference else formula.function
     return lambda *args: f(constants, *args)
 
 
 def scalar(formula: Formula, result: Any) -> Any:
-    """What there is a gradient of: the sum, or the first entry where the sum is constant."""
+    """Return the scalar to differentiate: the sum, or the first entry if the sum is constant."""
     return jnp.ravel(result)[0] if formula.of_first else tnp.sum(result)
 
 
 def program(jit: Any, grad: Any, formula: Formula, f: Callable[..., Any]) -> Callable[..., Any]:
-    """Value and gradient by all arguments: one program, or two if they are to be apart."""
+    """Compile value and gradient by all arguments: as one program, or as two if `apart`."""
     places = tuple(range(len(formula.arguments)))
 
     def total(*args: Any) -> tuple[Any, Any]:
@@ -137,13 +137,13 @@ def results(run: Callable[..., Any], args: list[Any]) -> tuple[list[np.ndarray],
 
 
 def cells(formula: Formula, dtype: Any, *, plain: bool = True) -> tuple[Cell, Cell]:
-    """The value and the gradient of a formula in a dtype."""
+    """Compute the value and the gradient of a formula in a dtype."""
     args = inputs(formula, dtype)
     bare = [exact(x) for x in args]
     with jax.enable_x64(True):
         true = results(reference_program(formula), [jnp.asarray(x) for x in bare])
     constants = QUANTITIES if formula.is_of_quantities else NUMBERS
-    with warnings.catch_warnings():  # `exact` counts the power of a label
+    with warnings.catch_warnings():  # `exact` includes the power of a label
         warnings.filterwarnings("ignore", ".*carry a power of two", tj.ScaleWarning)
         ours = results(program(tj.jit, tj.grad, formula, bound(formula, constants)), args)
     theirs: tuple[Any, Any] = ([], [])
@@ -156,7 +156,7 @@ def cells(formula: Formula, dtype: Any, *, plain: bool = True) -> tuple[Cell, Ce
 
 
 def table(formulas: Iterable[Formula]) -> tuple[Table, list[str]]:
-    """The errors of formulas in every dtype, and the names of those that are wrong."""
+    """Return a table of the errors in every dtype, and the names of wrong formulas."""
     headings = ("formula", "of", "dtype", "value", "plain JAX", "gradient", "plain JAX")
     shown = Table(*headings, title="Errors in units in the last place")
     wrong = []

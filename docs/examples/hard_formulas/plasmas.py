@@ -22,7 +22,7 @@ def synchrotron(c: Any, gamma: Any, field: Any) -> Any:
 
 
 def bremsstrahlung(c: Any, t: Any, density: Any) -> Any:
-    """The power that a volume of hydrogen radiates, with a Gaunt factor of 1."""
+    """Return the power that a volume of hydrogen radiates, with a Gaunt factor of 1."""
     charge = c.e**2 / (4 * math.pi * c.epsilon_0)
     speed = tnp.sqrt(2 * math.pi * c.k_B * t / (3 * c.m_e))
     return speed * 32 * math.pi * charge**3 * density**2 / (3 * c.h * c.m_e * c.c**3)
@@ -33,7 +33,7 @@ def plasma_frequency(c: Any, density: Any) -> Any:
 
 
 def bethe(c: Any, density: Any, beta: Any, ionisation: Any) -> Any:
-    """The force that stops a proton among electrons."""
+    """Return the force that stops a proton among electrons."""
     rest = c.m_e * c.c**2
     charge = c.e**2 / (4 * math.pi * c.epsilon_0)
     logarithm = tnp.log(2 * rest * beta**2 / (ionisation * (1 - beta**2)))
@@ -41,7 +41,7 @@ def bethe(c: Any, density: Any, beta: Any, ionisation: Any) -> Any:
 
 
 def rutherford(c: Any, energy: Any, angle: Any) -> Any:
-    """The cross section of gold for alpha particles."""
+    """Return the cross section of gold for alpha particles."""
     length = 2 * 79 * c.e**2 / (16 * math.pi * c.epsilon_0 * energy)
     return length**2 / tnp.sin(angle / 2) ** 4
 
@@ -58,7 +58,7 @@ def kramers(c: Any, coefficient: Any, density: Any, t: Any) -> Any:
 
 
 def debye_hueckel(c: Any, ions: Any, t: Any) -> Any:
-    """The logarithm of the activity of an ion in water."""
+    """Return the logarithm of the activity of an ion in water."""
     permittivity = 78.5 * c.epsilon_0
     screening = tnp.sqrt(2 * c.N_A * c.e**2 * ions / (permittivity * c.k_B * t))
     return -(c.e**2) * screening / (8 * math.pi * permittivity * c.k_B * t)

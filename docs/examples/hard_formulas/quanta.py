@@ -16,7 +16,7 @@ def casimir(c: Any, distance: Any) -> Any:
 
 
 def gamow(c: Any, mass: Any, energy: Any) -> Any:
-    """The probability that two protons meet, by their reduced mass."""
+    """Return the probability that two protons meet, by their reduced mass."""
     return tnp.exp(-(c.e**2) / (2 * c.epsilon_0 * c.hbar) * tnp.sqrt(mass / (2 * energy)))
 
 
@@ -29,7 +29,7 @@ def london(c: Any, density: Any) -> Any:
 
 
 def degeneracy(c: Any, density: Any) -> Any:
-    """The pressure of neutrons that do not move at the speed of light."""
+    """Return the pressure of non-relativistic neutrons."""
     return (3 * math.pi**2) ** (2 / 3) / 5 * c.hbar**2 / c.m_n * (density / c.m_n) ** (5 / 3)
 
 

@@ -1,12 +1,12 @@
 """Heat: occupations on grids whose last entries vanish, powers of temperatures, small particles.
 
-Grids have an entry in the tail: where exp(E/kT) is 10³⁵⁰, the occupation is 0 in every dtype and in
-float64, and so is its gradient; the other entries must not suffer from it. Their references are
-written with `1 - exp(-x)` and its like, because float64 has inf/inf there.
+Grids have an entry in the tail. If exp(E/kT) is 10³⁵⁰, the occupation is 0 in every dtype and in
+float64, and so is its gradient. The other entries must stay right. The references use forms such as
+`1 - exp(-x)`, because the plain form gives inf/inf in float64.
 
-No grid is symmetric about a level, and none has an entry at the peak of a spectrum: the gradient by
-T, or by that entry, is what is left of terms that cancel, and correctly rounded arithmetic without
-any limit of exponents is 14 units off there.
+No grid is symmetric about a level, or has an entry at the peak of a spectrum. There terms cancel in
+the gradient by T or by that entry: even correctly rounded arithmetic with unlimited exponents is 14
+units off.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .plasmas import EV, U
 
 
 def saha(c: Any, t: Any, density: Any, energy: Any) -> Any:
-    """The ratio of ions to atoms in hydrogen, by the density of electrons."""
+    """Return the ratio of ions to atoms in hydrogen, by the density of electrons."""
     states = (2 * math.pi * c.m_e * c.k_B * t / c.h**2) ** 1.5
     return states / density * tnp.exp(-energy / (c.k_B * t))
 
 
 def sackur_tetrode(c: Any, mass: Any, t: Any, pressure: Any) -> Any:
-    """The entropy of an atom, in units of k."""
+    """Return the entropy of an atom, in units of k."""
     states = (2 * math.pi * mass * c.k_B * t / c.h**2) ** 1.5
     return tnp.log(states * c.k_B * t / pressure) + 2.5
 
@@ -62,14 +62,14 @@ def planck_reference(c: Any, nu: Any, t: Any) -> Any:
 
 
 def debye_heat(c: Any, debye: Any, t: Any) -> Any:
-    """The heat capacity of a mole, integrated over 32 midpoints."""
+    """Return the heat capacity of a mole, integrated over 32 midpoints."""
     x = np.asarray((np.arange(32) + 0.5) / 32, t.dtype) * (debye / t)
     root = x**2 / (2 * tnp.sinh(x / 2))
     return 9 * c.N_A * c.k_B * (t / debye) ** 2 * tnp.mean(root**2)
 
 
 def speeds(c: Any, v: Any, mass: Any, t: Any) -> Any:
-    """Maxwell's and Boltzmann's distribution of speeds."""
+    """Return Maxwell's and Boltzmann's distribution of speeds."""
     kt = c.k_B * t
     norm = 4 * math.pi * (mass / (2 * math.pi * kt)) ** 1.5
     return norm * v**2 * tnp.exp(-mass * v**2 / (2 * kt))
@@ -81,13 +81,13 @@ def langevin(c: Any, moment: Any, field: Any, t: Any) -> Any:
 
 
 def boltzmann_entropy(c: Any, numbers: Any) -> Any:
-    """k (N ln N − Σ n ln n), Boltzmann's −kH, of numbers in cells."""
+    """Return k (N ln N − Σ n ln n), Boltzmann's −kH, of numbers in cells."""
     total = tnp.sum(numbers)
     return -c.k_B * tnp.sum(numbers * tnp.log(numbers / total))
 
 
 def lennard_jones(c: Any, r: Any, depth: Any, size: Any) -> Any:
-    """The force between two atoms."""
+    """Return the force between two atoms."""
     ratio = size / r
     return 24 * depth / r * (2 * ratio**12 - ratio**6)
 

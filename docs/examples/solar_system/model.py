@@ -1,7 +1,7 @@
 """The solar system as point masses: its data and its physics, in quantities.
 
-Everything follows from the energy: forces and the motion are its gradient. Einstein's correction is
-the exception, written by hand for a light body near the sun.
+Forces and motion follow from the gradient of the energy. Only Einstein's correction, for a light
+body near the sun, is written by hand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Observations(NamedTuple):
 
 
 def read() -> tuple[list[str], System, Observations]:
-    """The names, the state at the first epoch, and the positions at all epochs."""
+    """Read the names, the state at the first epoch, and the positions at all epochs."""
     with (FOLDER / "bodies.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     names = [row.pop("name") for row in rows]
@@ -57,35 +57,36 @@ def read() -> tuple[list[str], System, Observations]:
 
 
 def potential_energy(mass: Any, position: Any) -> Any:
-    """The energy of gravitation: of every pair once."""
+    """Return the energy of gravitation, with every pair once."""
     apart = position[:, None] - position
-    nowhere_zero = jnp.eye(len(mass)) * tj.unit("m^2")  # a body is no distance from itself
+    nowhere_zero = jnp.eye(len(mass)) * tj.unit("m^2")  # the distance from itself is 0
     distance = tnp.sqrt(tnp.sum(apart**2, axis=-1) + nowhere_zero)
     return -G * tnp.sum(tnp.triu(mass[:, None] * mass / distance, 1))
 
 
 def total_energy(system: System) -> Any:
-    """Kinetic and potential energy."""
+    """Return the sum of kinetic and potential energy."""
     kinetic = tnp.sum(system.mass[:, None] * system.velocity**2) / 2
     return kinetic + potential_energy(system.mass, system.position)
 
 
 def gravity(mass: Any, position: Any) -> Any:
-    """The acceleration of every body: the force is the gradient of the energy."""
+    """Return the acceleration of every body: the force is the gradient of the energy."""
     return -tj.grad(potential_energy, argnums=1)(mass, position) / mass[:, None]
 
 
 def newton(mass: Any, position: Any) -> Any:
-    """The same accelerations by Newton's law, written by hand."""
+    """Return the same accelerations by Newton's law, written by hand."""
     apart = position - position[:, None]
     cubed = tnp.sum(apart**2, axis=-1) ** 1.5 + jnp.eye(len(mass)) * tj.unit("m^3")
     return G * tnp.sum(mass[:, None] * apart / cubed[:, :, None], axis=1)
 
 
 def einstein(mass: Any, position: Any, velocity: Any) -> Any:
-    """What general relativity adds to the accelerations, to first order, by the sun alone.
+    """Return the correction of accelerations by general relativity, of first order, for the sun.
 
-    IERS Conventions 2010, equation 10.12, with both parameters 1 as general relativity says.
+    **Source:** IERS Conventions 2010, equation 10.12, with both parameters 1, as in general
+    relativity.
     """
     r, v = position - position[0], velocity - velocity[0]
     distance = tnp.linalg.norm(r.at[0].set(1.0 * tj.units.au), axis=-1, keepdims=True)
@@ -96,11 +97,11 @@ def einstein(mass: Any, position: Any, velocity: Any) -> Any:
 
 
 def leapfrog(system: System, step: Any, relativity: bool) -> System:
-    """Drift for half a step, kick, drift: symplectic, of second order."""
+    """Drift for half a step, kick, drift: a symplectic step of second order."""
     mass, position, velocity = system
     position = position + velocity * step / 2
     acceleration = gravity(mass, position)
-    if relativity:  # it depends on the velocity: take the one in the middle of the kick
+    if relativity:  # depends on the velocity: use that in the middle of the kick
         middle = velocity + acceleration * step / 2
         acceleration = acceleration + einstein(mass, position, middle)
     velocity = velocity + acceleration * step
@@ -108,13 +109,13 @@ def leapfrog(system: System, step: Any, relativity: bool) -> System:
 
 
 def motion(system: System, interval: Any, samples: int, steps: int, relativity: bool) -> System:
-    """States after one `interval`, two, and so on, each made of `steps` steps of fourth order."""
+    """Return the states after one `interval`, two, and so on, by `steps` steps of fourth order."""
     lengths = tnp.tile(YOSHIDA * interval / steps, steps)
 
     def step(state: System, length: Any) -> tuple[System, None]:
         return leapfrog(state, length, relativity), None
 
-    @tj.checkpoint  # the gradient repeats an interval instead of keeping its steps
+    @tj.checkpoint  # the gradient repeats an interval instead of storing its steps
     def sample(state: System, _: None) -> tuple[System, System]:
         state, _ = tj.scan(step, state, lengths)
         return state, state
@@ -123,5 +124,5 @@ def motion(system: System, interval: Any, samples: int, steps: int, relativity: 
 
 
 def from_sun(position: Any) -> Any:
-    """Heliocentric positions. Barycentric ones would tell the masses by where their origin is."""
+    """Return heliocentric positions: the origin of barycentric ones depends on the masses."""
     return position - position[..., :1, :]

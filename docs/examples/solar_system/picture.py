@@ -30,7 +30,7 @@ COLOURS = {
 def _orbits(
     axes: Any, bodies: list[str], names: list[str], seen: Observations, force: tj.Unitful
 ) -> None:
-    """Paths, with the direction of the force on each body at the first epoch as an arrow."""
+    """Draw paths, and the direction of the force on each body at the first epoch as an arrow."""
     x = from_sun(seen.position).to("au")
     chosen = [names.index(body) for body in bodies]
     length = 0.22 * tnp.max(tnp.abs(x[:, chosen]))
@@ -46,7 +46,7 @@ def _orbits(
 
 
 def _errors(axes: Any, names: list[str], seen: Observations, errors: dict[str, tj.Unitful]) -> None:
-    """Distances from the ephemeris; the axes take their units from what is plotted."""
+    """Draw distances from the ephemeris; the axes take their units from the quantities."""
     for (law, error), style in zip(errors.items(), ("--", "-"), strict=True):
         for body in ("mercury", "earth", "mars"):
             distance = error[:, names.index(body)]
@@ -68,8 +68,8 @@ def draw(
 ) -> None:
     """Write the picture.
 
-    **Arguments:** `force`: on each body at the first epoch. `errors`: distances from the ephemeris,
-    times by bodies, for each law. `history`: relative errors of the mass, step by step.
+    **Arguments:** `force`: that on each body at the first epoch. `errors`: distances from the
+    ephemeris, times by bodies, for each law. `history`: relative errors of the mass, step by step.
     """
     figure = Figure(figsize=(10, 8.5), layout="constrained")
     FigureCanvasAgg(figure)

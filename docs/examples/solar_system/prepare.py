@@ -3,7 +3,7 @@
     pip install jplephem==2.24 de423==2010.1 de421==2008.1
     python prepare.py
 
-Run once. The example reads what this has written, and needs none of these packages.
+Run it once. The example reads the written files, and needs none of these packages.
 """
 
 import csv
@@ -26,21 +26,21 @@ DAY = 86400.0
 
 
 def states(ephemeris, days):
-    """Barycentric positions (m) and velocities (m/s) of each body, of shape (3, days)."""
+    """Return barycentric positions (m) and velocities (m/s) of each body, of shape (3, days)."""
 
     def state(name):
         position, velocity = ephemeris.position_and_velocity(name, EPOCH, days)
         return np.array([position * 1e3, velocity * 1e3 / DAY])
 
     found = {name: state(name) for name in ["sun", *PLANETS]}
-    centre, moon = state("earthmoon"), state("moon")  # the moon is given from the earth
+    centre, moon = state("earthmoon"), state("moon")  # the moon's state is relative to the earth
     found["earth"] = centre - ephemeris.earth_share * moon
     found["moon"] = found["earth"] + moon
     return found
 
 
 def gm(ephemeris):
-    """Standard gravitational parameters in m^3/s^2, from those in au^3/day^2."""
+    """Return standard gravitational parameters in m^3/s^2, from those in au^3/day^2."""
     si = (ephemeris.AU * 1e3) ** 3 / DAY**2
     names = ["GM1", "GM2", "GM4", "GM5", "GM6", "GM7", "GM8"]
     found = {name: getattr(ephemeris, key) * si for name, key in zip(PLANETS, names, strict=True)}

@@ -1,9 +1,9 @@
-"""What an array type is.
+"""The base class of array types.
 
 A matrix with structure is two things at once: a few stored numbers (its *fields*) and the dense
 array that they stand for. JAX differentiates the first, people think in the second. An array type
-is a pytree of fields with one obligation, `to_dense`; the four linear maps between tangents of
-fields and of the dense array have defaults (`maps/_defaults`), which closed forms may replace.
+is a pytree of fields with one obligation, `to_dense`. The four linear maps between tangents of
+fields and of the dense array have defaults (`maps/_defaults`). Closed forms can replace them.
 
     @tj.register_array_type
     class Vandermonde(tj.AbstractArray):
@@ -12,10 +12,10 @@ fields and of the dense array have defaults (`maps/_defaults`), which closed for
         def to_dense(self):
             return self.points[:, None] ** jnp.arange(self.degree, dtype=self.points.dtype)
 
-Sharp edges. `tree_unflatten` never runs the constructor: JAX passes placeholders through it, and
-a batch of arrays (the result of `jax.vmap`) carries leading axes on its leaves. A type that has
-hidden directions (two sets of fields with the same dense array) must not claim `injective=True`:
-rules would then drop cotangents that reach the fields without passing through the array.
+Sharp edges. `tree_unflatten` never runs the constructor. JAX passes placeholders through it, and
+a batch of arrays (the result of `jax.vmap`) has leading axes on its leaves. A type with hidden
+directions (two sets of fields with the same dense array) must not claim `injective=True`. Rules
+would then drop cotangents that reach the fields without passing through the array.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ class Dense:
     """The type of `jax.Array`, NumPy arrays, Python and NumPy scalars, in rule signatures."""
 
 
-# The class of quantities, and what a constructor does with them; filled by `_hoisting`.
+# The class of quantities, and the function that constructs from them; `_hoisting` adds both.
 QUANTITIES: dict[type, Function] = {}
-_NO_QUANTITIES: set[type] = set()  # classes of fields seen so far that are none
+_NO_QUANTITIES: set[type] = set()  # seen classes of fields that are not quantities
 _new_instance = object.__new__
 
 
 def static_field(**kwargs: Any) -> Any:
-    """A field that is part of the type and not differentiated: hashable, kept in the treedef."""
+    """Declare a hashable field that is part of the treedef and has no derivative."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
 def array_field(*, ndim: int, **kwargs: Any) -> Any:
-    """A field that is an array, structured or dense, or a tuple of arrays, of `ndim` dimensions.
+    """Declare an array field of `ndim` dimensions, structured or dense, or a tuple of arrays.
 
-    With it the type takes batches: axes before these `ndim` are those of a batch, and what is
-    written for one array is mapped over them. Further arguments are those of `dataclasses.field`.
+    It lets the type take batches: axes before these `ndim` count the arrays, and tanjax maps the
+    type's methods over them. Further arguments are those of `dataclasses.field`.
     """
     return dataclasses.field(metadata={"ndim": ndim}, **kwargs)
 
@@ -91,11 +91,11 @@ class AbstractArray:
     """A structured array: fields that stand for a dense array.
 
     Subclasses are final, frozen dataclasses registered with `register_array_type`. They have
-    fields and `to_dense`; everything else has a default. `is_linear`: the matrices that the
-    type can express are a linear subspace, so a natural tangent can be shown as the same type.
-    `is_isometric`: conversions between structural and natural only relabel. `is_injective`: no
-    cotangent of the fields is hidden from the array (up to what the constructor projects).
-    `is_hermitian`: so is the array, whatever its fields hold.
+    fields and `to_dense`; everything else has a default. `is_linear`: the matrices of the type
+    form a linear subspace, so a natural tangent can have the same type. `is_isometric`:
+    conversions between structural and natural only relabel. `is_injective`: no cotangent of the
+    fields is hidden from the array (except the part that the constructor projects out).
+    `is_hermitian`: the array is Hermitian for all values of its fields.
     """
 
     __slots__ = ()
@@ -103,19 +103,19 @@ class AbstractArray:
     __hash__ = None  # type: ignore[assignment]
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
-    _ranks: ClassVar[dict[str, int]] = {}  # of the fields of one array, where they are said
+    _ranks: ClassVar[dict[str, int]] = {}  # of the fields of one array, if `array_field` has them
     has_unit = False
-    units: ClassVar[str | Function | None] = None  # those of the constructor; see `_hoisting`
-    constructor_unflattens = False  # for a type whose constructor neither checks nor converts
-    constructor_takes_batches = False  # by itself; others are mapped over leading axes
-    fields_are_entries = False  # also integer ones; a field of other types may be an index
+    units: ClassVar[str | Function | None] = None  # the constructor's signature; see `_hoisting`
+    constructor_unflattens = False  # True if the constructor neither checks nor converts
+    constructor_takes_batches = False  # True if it needs no map over leading axes
+    fields_are_entries = False  # True if integer fields are entries, too, and not indices
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if any("_dynamic" in base.__dict__ for base in cls.__mro__[1:-2]):
             raise final_type(cls)
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
-        """Fields that are quantities make a quantity: `Diagonal(x * metre)` is in metres."""
+        """Make a quantity if a field is a quantity: `Diagonal(x * metre)` is in metres."""
         if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
             return _new_instance(cls)
         for value in (*args, *kwargs.values()):
@@ -125,99 +125,103 @@ class AbstractArray:
         return _new_instance(cls)
 
     def to_dense(self) -> Shaped[DenseArray, " ..."]:
-        """The dense array that the fields stand for (the map D)."""
+        """Return the dense array that the fields stand for (the map D)."""
         raise NotImplementedError(f"{type(self).__name__} must define `to_dense`.")
 
     # -- the four maps; closed forms in subclasses only make them fast ---------------------
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
-        """J: structural tangent to natural tangent."""
+        """J: map a structural tangent to its natural tangent."""
         return _defaults.pushforward_of_destructure(dense_of, self, structural)
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        """Jᵀ: natural cotangent to structural cotangent."""
+        """Jᵀ: map a natural cotangent to its structural cotangent."""
         return _defaults.pullback_of_destructure(dense_of, self, natural)
 
     def pushforward_of_restructure(self, natural: Natural) -> Self:
-        """J⁺: natural tangent to the least structural tangent that gives it."""
+        """J⁺: map a natural tangent to the least structural tangent that J maps to it."""
         return _defaults.pushforward_of_restructure(self, natural)
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
-        """J⁺ᵀ: structural cotangent to the least-norm natural cotangent that gives it."""
+        """J⁺ᵀ: map a structural cotangent to the least natural cotangent that Jᵀ maps to it."""
         return _defaults.pullback_of_restructure(self, structural)
 
-    # -- what a natural cotangent can be asked; defaults form the dense array --------------
+    # -- queries of a natural cotangent; defaults form the dense array ---------------------
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
-        """`self @ b` for a dense vector or matrix `b`, in plain JAX."""
+        """Return `self @ b` for a dense vector or matrix `b`, in plain JAX."""
         return densified(self, "apply", "define `apply` on the type") @ b
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
-        """The transposed matrix, without conjugation."""
+        """Return the transposed matrix, without conjugation."""
         return jnp.swapaxes(densified(self, "transposed", "define `transposed`"), -1, -2)
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
-        """The main diagonal."""
+        """Return the main diagonal."""
         return jnp.diagonal(densified(self, "diagonal", "define `diagonal` on the type"))
 
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
-        """The entries `self[i, i + offset]`, which a band asks of a cotangent."""
+        """Return the entries `self[i, i + offset]`: a band needs these of a cotangent."""
         if holds_its_array(self):
             return jnp.diagonal(self.to_dense(), offset, -2, -1)
         return self.entries_at(*band_places(self.shape, offset))
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        """The entries `self[rows[k], columns[k]]`, which a sparse matrix asks of a cotangent."""
+        """Return the entries `self[rows[k], columns[k]]`: a sparse matrix needs these."""
         return gather_entries(self._dense_for("entries_at"), rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
-        """The sum of all entries."""
+        """Return the sum of all entries."""
         return jnp.sum(densified(self, "total", "define `total` on the type"))
 
     def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        """The sub-matrix of a contiguous range of rows and columns."""
+        """Return the sub-matrix of a contiguous range of rows and columns."""
         return self._dense_for("submatrix")[..., rows, columns]
 
     def _dense_for(self, query: str) -> Shaped[DenseArray, " ..."]:
-        """The dense array for a query; silent only where the storage is as large anyway."""
+        """Densify for a query; warn unless the fields are about as large as the array."""
         if holds_its_array(self):
             return self.to_dense()
         return densified(self, query, f"define `{query}` on the type")
 
     def inner_product(self, other: Natural) -> Scalar:
-        """`Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
+        """Return `Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
         return jnp.sum(self._dense_for("inner_product") * dense(other))
 
     def as_query(self) -> Query | None:
-        """The query that pairs a thin cotangent with any array: its name, arguments and cotangent.
+        """Return name, arguments and cotangent of the query that pairs `self` with any array.
 
-        `⟨self, D⟩ = ⟨cotangent, D.query(*arguments)⟩`; `None` where there is no such query.
+        `⟨self, D⟩ = ⟨cotangent, D.query(*arguments)⟩`; `None` if no query does this.
         """
         return None
 
     def linear_terms(self) -> LinearTerms | None:
-        """The terms of a lazy linear combination, as factors (`None` for 1) and arrays."""
+        """Return the terms of a lazy linear combination: pairs of factor (`None` for 1) and array.
+
+        Other types return `None`.
+        """
         return None
 
     def conj(self) -> Natural:
-        """The complex conjugate: the array itself if it is real."""
+        """Return the complex conjugate: the array itself if it is real."""
         if not jnp.issubdtype(self.dtype, jnp.complexfloating):
             return self
         return conj_of_fields(self) if self.fields_are_entries else self._dense_for("conj").conj()
 
     def scaled(self, factor: Factor) -> Multiple:
-        """`factor * self` for a scalar, or `NotImplemented` if no field of the type can hold it.
+        """Return `factor * self` for a scalar, or `NotImplemented` if the type cannot express it.
 
-        By default a linear type multiplies its fields; who asks makes a lazy `Scaled` of others.
+        By default a linear type multiplies its fields. For other types the caller makes a lazy
+        `Scaled`.
         """
         return self._on_fields(operator.mul, factor)
 
     def divided(self, divisor: Factor) -> Multiple:
-        """`self / divisor` for a scalar, or `NotImplemented` (then times the rounded inverse)."""
+        """Return `self / divisor`, or `NotImplemented`: then the caller scales by `1/divisor`."""
         return self._on_fields(operator.truediv, divisor)
 
     def _on_fields(self, function: Callable[[Array, Factor], Array], number: Factor) -> Multiple:
-        """A multiple of an array of a linear type, where its fields tell it."""
+        """Return a multiple of an array of a linear type, if a multiple of its fields gives it."""
         if not self.is_linear:
             return NotImplemented
         x = without_promise(self)  # the number may be negative
@@ -228,9 +232,9 @@ class AbstractArray:
         return jax.tree.map(lambda v: function(v, number) if is_inexact(v) else v, x)
 
     def canonical(self) -> Self:
-        """The same array with its storage invariant enforced again, by default that of its fields.
+        """Return the same array with its storage invariant restored; by default that of its fields.
 
-        A linear projection of the fields, which also serves for tangents. Call it after code
+        This is a linear projection of the fields, also valid for tangents. Call it after code
         that changes leaves without the constructor.
         """
         own = lambda v: isinstance(v, AbstractArray)
@@ -238,10 +242,10 @@ class AbstractArray:
         return jax.tree.map(lambda v: v.canonical() if own(v) else v, self, is_leaf=inner)
 
     def free_form(self, positive: bool) -> FreeForm | None:
-        """How `tj.free_coordinates` tells the array by free numbers: by default its fields.
+        """Return the free numbers of the array for `tj.free_coordinates`: by default its fields.
 
-        `positive`: so are the diagonal, the entries or the eigenvalues; `None` if that has no
-        meaning. A type whose fields hold a number twice, or constants, defines it.
+        `positive`: the diagonal, the entries or the eigenvalues are positive; the result is `None`
+        if this has no meaning. Define it for fields that repeat a number or hold constants.
         """
         return None
 
@@ -278,13 +282,13 @@ class AbstractArray:
 
     else:
         is_linear = is_isometric = is_injective = is_hermitian = False
-        core_ndim = None  # the rank of one array, where the type has only one
+        core_ndim = None  # the rank of one array, if all arrays of the type have the same
 
     # -- facts -----------------------------------------------------------------------------
 
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
-        """Generic values for `python -m tanjax check`, made of a `tj.testing.Samples`."""
+        """Return generic values for `python -m tanjax check`, from a `tj.testing.Samples`."""
         return []
 
     @property
@@ -313,7 +317,7 @@ class AbstractArray:
         return math.prod(self.shape)
 
     def replace(self, **fields: object) -> Self:
-        """A copy with other fields, made without running the constructor."""
+        """Return a copy with other fields, without running the constructor."""
         new = object.__new__(type(self))
         for name in (*self._dynamic, *self._static):
             value = fields.pop(name) if name in fields else getattr(self, name)
@@ -323,12 +327,12 @@ class AbstractArray:
         return new
 
     def astype(self, dtype: DTypeLike) -> Natural:
-        """The same array in another dtype: in its type, unless numbers would lose a part."""
+        """Cast to another dtype; densify if the cast drops fractions or imaginary parts."""
         new = jnp.dtype(dtype)
         if keeps_parts(self.dtype, new):
             cast = lambda leaf: leaf.astype(new) if is_inexact(leaf) else leaf
             result = jax.tree.map(cast, self)
-            if result.dtype == new:  # not where the dtype is a static field
+            if result.dtype == new:  # False if the dtype is a static field
                 return result
         return self._dense_for("astype").astype(new)
 
@@ -363,13 +367,13 @@ def dense_of(x: AbstractArray) -> jax.Array:
 
 
 def set_fields(x: object, **fields: object) -> None:
-    """Set fields of a frozen instance, for constructors that canonicalise."""
+    """Set fields of a frozen instance, in constructors that canonicalise."""
     for name, value in fields.items():
         object.__setattr__(x, name, value)
 
 
 def conj_of_fields(x: T) -> T:
-    """The conjugate of an array whose `to_dense` has real coefficients: that of its fields."""
+    """Conjugate the fields: the conjugate of an array whose `to_dense` has real coefficients."""
     return jax.tree.map(
         lambda v: v.conj() if isinstance(v, AbstractArray) or jnp.iscomplexobj(v) else v,
         x,
@@ -381,7 +385,7 @@ _DEFAULT_DTYPES: dict[bool, DType] = {}
 
 
 def default_dtype() -> DType:
-    """JAX's default floating dtype; asking JAX takes 5 us."""
+    """Return JAX's default floating dtype, cached: JAX takes 5 us."""
     wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
     if wide not in _DEFAULT_DTYPES:
         _DEFAULT_DTYPES[wide] = jnp.dtype(jnp.result_type(float))
@@ -389,7 +393,7 @@ def default_dtype() -> DType:
 
 
 def canonical_field(x: object, name: str, ndim: int) -> Shaped[Array, " ..."]:
-    """Check the rank of an array field; lists, scalars and NumPy arrays become `jax.Array`."""
+    """Check the rank of an array field; convert lists, scalars and NumPy arrays to `jax.Array`."""
     value = getattr(x, name)
     if type(value) not in ARRAY_CLASSES:
         if not isinstance(value, jax.Array):
@@ -402,7 +406,7 @@ def canonical_field(x: object, name: str, ndim: int) -> Shaped[Array, " ..."]:
 
 
 def as_dense_field(cls: str, value: Arraylike) -> Shaped[Array, " ..."]:
-    """A field as a dense array; a structured one is densified, visibly."""
+    """Convert a field to a dense array; densify a structured one with a `DensifyWarning`."""
     value = held(value)
     if isinstance(value, AbstractArray):
         return densified(value, cls, f"pass {cls} a dense array")

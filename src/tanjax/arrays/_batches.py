@@ -1,15 +1,15 @@
-"""Batches: what is written for one array, mapped over leading axes.
+"""Batches: methods and rules for one array, mapped over leading axes.
 
-An array type says what one matrix is, and a rule what to do with it. A batch of matrices is the
-same pytree with leading axes on every leaf, and JAX already knows how to run a function of one on
-all of them. So nothing else here knows of batches: constructors, the four maps, queries and
-operations come through `over_batches` where they meet one, and see single arrays only.
+An array type defines one matrix, and a rule computes with one matrix. A batch of matrices is the
+same pytree with leading axes on every leaf, and `jax.vmap` runs a function of one matrix on all of
+them. So only this module handles batches. Constructors, the four maps, queries and operations of a
+batch go through `over_batches`, and see single arrays only.
 
     over_batches("solve", solve, (a, b), ((5, 1), (3,)))  # 15 systems, 5 matrices factorised
 
-Sharp edges. What has no leaves cannot carry axes: an `Identity` is one matrix for a whole batch,
-and where it would be the result for each of a batch it becomes a type that counts (`COUNTED`).
-Under the map values are traced: what looks at values, a check of indices, does so before.
+Sharp edges. A type without leaves cannot carry axes: an `Identity` is one matrix for a whole batch.
+As the result for each matrix of a batch it becomes a type with leaves (`COUNTED`). `jax.vmap`
+traces values, so code that reads values, such as a check of indices, runs before the map.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tanjax._typing import Function, Natural, Primal, Shape
 from ._densify import densify_mode
 from ._table import is_own, is_structured
 
-# A batch of what has no leaves, as a type that has some; filled by the types.
+# Functions that convert a batch of a type without leaves to a type with leaves; types add them.
 COUNTED: dict[type, Callable[[Natural, Shape], Natural]] = {}
 
 
 def batch_of(x: object) -> Shape:
-    """The batch axes of any value: `()` for a dense array, which does not say how many it has."""
+    """Return the batch axes of a value; `()` for a dense array, whose batch axes are unknown."""
     return x.batch_shape if is_own(x) else ()  # type: ignore[attr-defined]
 
 
 def leading(x: PyTree, core_ndim: int) -> Shape:
-    """The axes of a dense array before its last `core_ndim`; none of what is no array."""
+    """Return the axes of a dense array before its last `core_ndim`; `()` for other values."""
     try:
         shape = tuple(np.shape(x) if isinstance(x, list | tuple) else getattr(x, "shape", ()))
     except ValueError:  # a list of lists of several lengths
@@ -51,10 +51,12 @@ def leading(x: PyTree, core_ndim: int) -> Shape:
 def over_batches(
     where: str, function: Function, args: Sequence[PyTree], batches: Sequence[Shape]
 ) -> PyTree:
-    """`function(*args)`, mapped over the leading axes of its arguments, which broadcast.
+    """Map `function(*args)` over the leading axes of its arguments, which broadcast.
 
     **Arguments:** `batches`: the leading axes of all leaves of every argument. An argument without
-    an axis, or with one of size 1, is the same for all: what only depends on it is computed once.
+    an axis, or with one of size 1, is the same for all. Intermediate results that depend only on
+    such arguments are computed once.
+
     **Raises:** `ShapeError` if the batches do not broadcast.
     """
     full = broadcast(where, batches)
@@ -66,7 +68,7 @@ def over_batches(
 
 
 def broadcast(where: str, batches: Sequence[Shape]) -> Shape:
-    """The batch of a result. **Raises:** `ShapeError` if the batches do not broadcast."""
+    """Return the batch of a result. **Raises:** `ShapeError` if the batches do not broadcast."""
     try:
         return jnp.broadcast_shapes(*batches)
     except ValueError:
@@ -81,20 +83,20 @@ def broadcast(where: str, batches: Sequence[Shape]) -> Shape:
 
 
 def _moves(batch: Shape, full: Shape, k: int) -> bool:
-    """Whether an argument has axis `k` of the whole batch, rather than one value for all."""
+    """True if an argument has axis `k` of the whole batch, False if it has one value for all."""
     own = k - len(full) + len(batch)
     return own >= 0 and batch[own] == full[k]
 
 
 def _without_ones(x: PyTree, batch: Shape, full: Shape) -> PyTree:
-    """An argument without those leading axes along which it is the same for all."""
+    """Remove the leading axes of an argument along which it broadcasts."""
     first = len(full) - len(batch)
     keep = tuple(slice(None) if _moves(batch, full, first + i) else 0 for i in range(len(batch)))
     return x if 0 not in keep else jax.tree.map(lambda leaf: leaf[keep], x)
 
 
 def counted(out: PyTree, batch: Shape) -> PyTree:
-    """A result of `over_batches` in which arrays without leaves are a batch too."""
+    """Convert arrays without leaves in a result of `over_batches` to batches."""
 
     def spread(x: PyTree) -> PyTree:
         if not is_own(x) or x._dynamic or type(x) not in COUNTED:
@@ -106,8 +108,8 @@ def counted(out: PyTree, batch: Shape) -> PyTree:
 
 # -- methods of array types ------------------------------------------------------------------------
 
-# What a type says of one array, and how many dimensions the (co)tangent, column or factor that it
-# takes has: those of the array itself (None), or a number.
+# The methods that a type defines for one array, with the number of dimensions of their argument (a
+# (co)tangent, column or factor); None stands for those of the array itself.
 METHODS: dict[str, int | None] = {
     **dict.fromkeys(
         ("to_dense", "transposed", "diagonal", "off_diagonal", "total", "submatrix"), 0
@@ -122,7 +124,7 @@ METHODS: dict[str, int | None] = {
 
 
 def map_methods(cls: type) -> None:
-    """Let the methods that a class defines for one array serve a batch."""
+    """Map the methods that a class defines for one array over batches."""
     for name, core_ndim in METHODS.items():
         if inspect.isfunction(cls.__dict__.get(name)):
             method = _over_batch(cls.__dict__[name], core_ndim)

@@ -1,7 +1,7 @@
-"""Constructors: what is written for the fields of one array takes those of a batch.
+"""Constructors: one written for the fields of one array also takes the fields of a batch.
 
-Constructors run where arrays are made outside of `jit`, so that one array must not pay for batches:
-the signature is written out, as for a dataclass, and asks each field for its rank alone. By a loop
+Constructors run outside of `jit`, so single arrays must not pay for batches. The generated source
+has an explicit signature, as for a dataclass, and checks only the rank of each field. With a loop
 over the arguments a `Diagonal` took 1.1 us instead of 0.6.
 """
 
@@ -35,9 +35,9 @@ def __init__(self, {signature}):
 
 
 def map_constructor(cls: Any, is_written: bool) -> None:
-    """Let a constructor that is written for one array take the fields of a batch, broadcast.
+    """Let a constructor for one array take the fields of a batch, broadcast.
 
-    One that nobody has written, which sets the fields, is written out too.
+    A default constructor, which only sets the fields, is also generated as source.
     """
     construct: Function = cls.__init__
     parameters = list(inspect.signature(construct).parameters.values())[1:]
@@ -67,7 +67,7 @@ def map_constructor(cls: Any, is_written: bool) -> None:
 def _of_fields(
     cls: Any, is_written: bool, of_batch: Function, parameters: list[inspect.Parameter]
 ) -> Function:
-    """A constructor that makes one array if no field has more axes than its rank."""
+    """Generate a constructor that makes one array if no field has more axes than its rank."""
     names: dict[str, Any] = {"_construct_": cls.__init__, "_of_batch_": of_batch}
     signature, longer = [], []
     for parameter in parameters:
@@ -98,7 +98,7 @@ def _of_fields(
 def _of_equals(
     construct: Function, of_batch: Function, rank: int, names: tuple[str, ...]
 ) -> Function:
-    """The same for a constructor of any number of equal fields, or of all by their name."""
+    """The same as `_of_fields` for any number of fields of one rank, or for all fields by name."""
 
     def __init__(self: object, *fields: PyTree, **named: PyTree) -> None:
         if named:
@@ -114,9 +114,9 @@ def _of_equals(
 
 
 def take_fields(cls: Any) -> None:
-    """Let a constructor of other arguments take all fields by name, as `dataclasses.replace` does.
+    """Let a constructor with other arguments take all fields by name, for `dataclasses.replace`.
 
-    They are set as they are, as by the method `replace`: the constructor has seen them.
+    Fields by name are set unchanged, as by the method `replace`, without a check.
     """
     construct: Function = cls.__init__
     parameters = inspect.signature(construct).parameters
@@ -139,7 +139,7 @@ def _set_all(self: object, **named: PyTree) -> None:
 
 
 def _axes_before(value: PyTree, rank: int | None) -> Shape:
-    """The axes of an argument of a constructor before those of one array."""
+    """Return the axes of a constructor's argument before those of one array."""
     if rank is None or value is None:
         return ()
     return batch_of(value) if is_own(value) else leading(value, rank)
@@ -148,7 +148,7 @@ def _axes_before(value: PyTree, rank: int | None) -> Shape:
 def _construct_batch(
     cls: type, args: tuple[PyTree, ...], kwargs: dict[str, PyTree], found: dict[int | str, Shape]
 ) -> Primal:
-    """The batch that the constructor makes of fields with leading axes."""
+    """Map the constructor over fields with leading axes."""
     given: dict[int | str, PyTree] = dict(enumerate(args))
     given.update(kwargs)
 

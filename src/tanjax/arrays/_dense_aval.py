@@ -1,13 +1,13 @@
-"""The shape of a dense array that nobody has formed, and how much of it counts a batch.
+"""The shape of the dense array, before it is formed, and its batch axes.
 
-A type that says nothing of its `shape` is traced: `to_dense` knows. A batch, whose leaves carry
-leading axes, is another matter: `to_dense` is written for one array. What a leaf has beyond the
-leaves of one array are the axes of the batch. How many dimensions those have is said by
-`array_field(ndim=...)`; where it is not, only a constructor makes single arrays, and `jax.vmap`
-makes batches, so the ranks of their leaves are noted in the constructor.
+A trace of `to_dense` gives the shape of a type that does not define `shape`. But `to_dense` is
+written for one array, and the leaves of a batch have leading axes. The batch axes of a leaf are
+those beyond the rank that it has in one array. `array_field(ndim=...)` gives this rank. Without it,
+the constructor notes the ranks of the leaves: constructors make single arrays, and `jax.vmap` makes
+batches.
 
-Sharp edge: an array that came from no constructor of this process (unpickled) is a single one, if
-its type has no `array_field`.
+Sharp edge: without an `array_field`, an array that no constructor of this process made (an
+unpickled one) counts as a single array.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tanjax._typing import Function, Primal, Shape
 _AVALS: dict[Hashable, jax.ShapeDtypeStruct] = {}
 _RANKS: dict[
     Hashable, set[tuple[int, ...]]
-] = {}  # per tree; a type may take fields of several ranks
+] = {}  # sets, because a type may take fields of several ranks
 
 
 def note_ranks(cls: type) -> None:
-    """Let the constructor of a type without a `shape` of its own note what single arrays hold."""
+    """Let the constructor note the ranks of the leaves of single arrays."""
     construct: Function = cls.__init__  # type: ignore[misc]
 
     @functools.wraps(construct)
@@ -39,16 +39,16 @@ def note_ranks(cls: type) -> None:
         construct(self, *args, **kwargs)
         leaves, tree = jax.tree.flatten(self)
         ranks = tuple(len(getattr(leaf, "shape", ())) for leaf in leaves)
-        with contextlib.suppress(TypeError):  # a static field that does not hash: the check says so
+        with contextlib.suppress(TypeError):  # the type check reports unhashable static fields
             _RANKS.setdefault(tree, set()).add(ranks)
 
     cls.__init__ = __init__  # type: ignore[misc]
 
 
 def batch_shape(x: Primal) -> Shape:
-    """The leading axes of the leaves of a batch of arrays, `()` for one array.
+    """Return the leading axes of the leaves of a batch of arrays, `()` for one array.
 
-    What has no leaves of its own, such as an `Identity` among factors, is one for all.
+    A part without leaves, such as an `Identity` among factors, is the same for the whole batch.
     """
     cls = type(x)
     for name, rank in cls._ranks.items():
@@ -64,12 +64,12 @@ def batch_shape(x: Primal) -> Shape:
 
 
 def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms).
+    """Return shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms).
 
-    Of a batch: leading axes, then the shape of one array.
+    The shape of a batch is its leading axes, then the shape of one array.
     """
     leaves, tree = jax.tree.flatten(x)
-    if leaves and leaves[0] is x:  # no pytree: JAX would ask for the shape again, without end
+    if leaves and leaves[0] is x:  # not a pytree: JAX would ask for the shape, without end
         raise unregistered(type(x))
     batch = batch_shape(x)
     kinds = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
@@ -83,7 +83,7 @@ def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
 
 
 def _leading_axes(tree: PyTreeDef, shapes: list[Shape]) -> Shape:
-    """The axes that all leaves have beyond those of an array that a constructor made."""
+    """Return the axes of all leaves beyond the ranks that a constructor noted."""
     ranks = tuple(map(len, shapes))
     known = _RANKS.get(tree, set())
     if not ranks or not known or ranks in known:

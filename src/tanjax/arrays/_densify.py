@@ -1,7 +1,7 @@
-"""When a structured array becomes dense, somebody should know.
+"""The policy for densifying: allow, warn or raise.
 
-Forming the dense array costs memory and time that structure was chosen to save, so it never
-happens in silence where no rule keeps the structure. The policy says how loud it is.
+The dense array costs memory and time that the structure was chosen to save. If no rule keeps the
+structure, tanjax therefore warns before it densifies. The policy changes this.
 
     with tj.densify("error"):
         ...
@@ -33,9 +33,9 @@ _MARKS: Cache = {}  # of captured calls
 class densify:
     """Set the policy: `"allow"`, `"warn"` (default, once per operation and type) or `"error"`.
 
-    As a call it sets the policy from here on, for all threads (inside a context, until its end);
-    as a context it governs its own thread or task only, and restores the old policy at its end.
-    Functions that `jax.jit` has already compiled keep what they did when they were traced.
+    A call sets the policy for all threads from now on; inside a context, until the context ends. A
+    context sets the policy of its own thread or task, and restores the old policy at its end.
+    Functions that `jax.jit` has already compiled keep the policy of their trace.
     """
 
     def __init__(self, policy: str) -> None:
@@ -60,14 +60,14 @@ class densify:
 
 
 def densify_mode() -> str:
-    """The policy in force."""
+    """Return the current policy."""
     return _HERE.get() or _MODE[0]
 
 
 def densified(x: Primal, operation: str, hint: str) -> Shaped[DenseArray, " ..."]:
-    """`x.to_dense()`, as loudly as the policy says: for implementations that lose structure.
+    """Return `x.to_dense()` under the policy: for implementations that lose structure.
 
-    **Arguments:** `operation`, named in the message; `hint`, what the caller can do instead.
+    **Arguments:** `operation`: its name in the message; `hint`: an alternative for the caller.
     **Raises:** `NoRuleError` under `"error"`; warns `DensifyWarning` under `"warn"`.
     """
     announce(x, operation, hint)
@@ -75,14 +75,14 @@ def densified(x: Primal, operation: str, hint: str) -> Shaped[DenseArray, " ..."
 
 
 def _formed(x: Primal) -> Shaped[DenseArray, " ..."]:
-    """The dense array of one that has been announced."""
+    """Densify without a warning: `announce` has run."""
     if ACTIVE[0] and capturing():
         return marked("densify", type(x).__name__, _formed, dense, (x,), {}, _MARKS)
     return dense(x)
 
 
 def announce(x: Primal, operation: str, hint: str = "") -> None:
-    """Say that an array becomes dense, as loudly as the policy says."""
+    """Warn or raise, as the policy says, because an operation densifies an array."""
     kind, mode = type(x), densify_mode()
     if mode == "allow" or (mode == "warn" and (operation, kind) in _SEEN):
         return
@@ -98,15 +98,15 @@ def announce(x: Primal, operation: str, hint: str = "") -> None:
 
 
 def announce_tangent(x: Primal, operation: str) -> None:
-    """Say that a (co)tangent of `x` becomes dense, where `x` itself need not.
+    """Warn or raise because an operation densifies a (co)tangent of `x`, even if not `x` itself.
 
-    A type that has only `to_dense` is silent, except under `"error"`: its products speak. So is one
-    that holds its array, such as `Masked(dense)`.
+    A type with only `to_dense` does not warn here, because its products do. Neither does a type
+    that stores its array, such as `Masked(dense)`. The policy `"error"` raises for both.
     """
     if (answers(x, "apply") and not holds_its_array(x)) or densify_mode() == "error":
         announce(x, operation)
 
 
 def holds_its_array(x: Primal) -> bool:
-    """Whether `x` stores more than half as many numbers as its array: one triangle is enough."""
+    """True if `x` stores more than half as many numbers as its array, as one triangle does."""
     return 2 * sum(map(jnp.size, jax.tree.leaves(x))) > math.prod(shape(x))

@@ -1,7 +1,7 @@
 """Array types in exported programs: `jax.export` must write their static data.
 
-Static fields are numbers, texts, flags, shapes, dtypes, units and patterns; they are written as
-JSON, so that a file from elsewhere is read without running anything of it.
+Static fields are numbers, texts, flags, shapes, dtypes, units and patterns. tanjax writes them as
+JSON, so reading a foreign file runs none of its code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._pattern import Pattern
 
 
 def register_export(cls: type) -> None:
-    """Let exported programs take and return this type. Local classes have no lasting name."""
+    """Let exported programs take and return this type. Skip local classes: their names change."""
     if "<locals>" in cls.__qualname__:
         return
     name = f"{cls.__module__.split('.')[0]}.{cls.__qualname__}"
@@ -33,7 +33,7 @@ def register_export(cls: type) -> None:
             deserialize_auxdata=read_static,
         )
     except ValueError:
-        return  # a second class of this name: the first keeps it
+        return  # the first class with this name keeps it
 
 
 def write_static(name: str, aux: tuple[object, ...] | None) -> bytes:

@@ -1,15 +1,15 @@
 """Trees of arrays as one vector of the numbers that are free to vary, and back.
 
-A sampler gives every stored number a momentum of its own, Newton's method asks for a Jacobian by
-every stored number. A `Symmetric` stores its entries twice and a `Triangular` stores zeros, so the
-first leaves the symmetric matrices and the second meets a singular system. A vector of free numbers
-has neither fault:
+A sampler gives every stored number a momentum of its own. Newton's method takes a Jacobian by every
+stored number. But a `Symmetric` stores its entries twice and a `Triangular` stores zeros: the
+sampler leaves the symmetric matrices, and Newton's method gets a singular system. A vector of free
+numbers has neither fault:
 
     to_vector, from_vector, log_determinant = tj.free_coordinates(params)
     log_density = lambda v: log_posterior(from_vector(v)) + log_determinant(v)
 
-Sharp edges. Types in which several sets of fields stand for one matrix (`LowRank`, `Kronecker`,
-`Scaled`) keep them all: their free numbers are their fields.
+Sharp edge. In some types several sets of fields stand for one matrix (`LowRank`, `Kronecker`,
+`Scaled`). Their free numbers are all of their fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .quantities._unitful import unitful
 
 
 class FreeCoordinates(NamedTuple):
-    """The maps between arrays and a vector of free numbers, and how they change volumes."""
+    """The maps between arrays and a vector of free numbers, and their log-determinant."""
 
     to_vector: Callable[[PyTree], Float[Array, " n"]]
     from_vector: Callable[[Float[Array, " n"]], PyTree]
@@ -46,25 +46,30 @@ class FreeCoordinates(NamedTuple):
 
 
 def free_coordinates(like: PyTree, positive: PyTree = False) -> FreeCoordinates:
-    """The maps between a tree of arrays and the vector of its free numbers.
+    """Return the maps between a tree of arrays and the vector of its free numbers.
 
-    **Arguments:** `like`: an array of any type, a batch, a quantity, or a tree of them; its types,
-    shapes, dtypes and units count, and what has no tangents (integers, functions) is taken from it.
-    `positive`: a Boolean, or a tree of them for subtrees of `like`: dense arrays and diagonals
-    whose entries are positive, triangles with a positive diagonal, definite matrices. Matrices with
-    `definite=True` are definite anyway.
+    **Arguments:** `like`: an array of any type, a batch, a quantity, or a tree of them. It fixes
+    types, shapes, dtypes and units, and the values without tangents (integers, functions).
+    `positive`: a Boolean, or a tree of Booleans for subtrees of `like`. It declares dense arrays
+    and diagonals with positive entries, triangles with a positive diagonal, and definite matrices.
+    Matrices with `definite=True` need no declaration.
 
-    **Returns:** a `FreeCoordinates` of three functions. `to_vector(x)`: the real vector, shape
-    `(n,)`, of a tree like `like`: the upper triangle of a `Symmetric` or `Hermitian`, the triangle
-    of a `Triangular`, the entries of a `Banded` that lie in the matrix, the fields of other types,
-    real and imaginary parts one after the other; the Cholesky factor of a definite matrix, its
-    diagonal by the logarithms; positive numbers by their logarithms. Quantities count in the unit
-    that `like` has. `from_vector(v)`: the tree, for every real `v`. `log_determinant(v)`: the
-    logarithm of the determinant of the change from `v` to those entries, 0 without logarithms: a
-    sampler adds it to the log density of the arrays.
+    **Returns:** a `FreeCoordinates` of three functions.
 
-    All three can be differentiated, compiled and mapped over; `jax.vmap(from_vector)` of samples is
-    a batch. **Raises:** `NoRuleError` if `positive` has no meaning for a type; `ShapeError` from
+    `to_vector(x)`: the real vector, shape `(n,)`, of a tree like `like`. It holds the upper
+    triangle of a `Symmetric` or `Hermitian`, the triangle of a `Triangular`, the entries of a
+    `Banded` inside of the matrix, and the fields of other types. Real parts come before imaginary
+    parts. A definite matrix is stored as its Cholesky factor, with the logarithms of the diagonal.
+    Positive numbers are stored as logarithms. Quantities are in the unit that `like` has.
+
+    `from_vector(v)`: the tree, for every real `v`.
+
+    `log_determinant(v)`: the logarithm of the determinant of the change from `v` to the entries, 0
+    without logarithms. A sampler adds it to the log density of the arrays.
+
+    JAX can differentiate, compile and map all three; `jax.vmap(from_vector)` of samples is a batch.
+
+    **Raises:** `NoRuleError` if `positive` has no meaning for a type; `ShapeError` from
     `to_vector` if the tree is not like `like`.
 
     >>> to_vector, from_vector, log_determinant = free_coordinates(jnp.ones(2), positive=True)
@@ -111,7 +116,7 @@ def _has_form(x: PyTree) -> bool:
 
 
 def _forms(like: PyTree, positive: PyTree) -> list[FreeForm | None]:
-    """The form of every array without children or with a form of its own; `None` if it is fixed."""
+    """Return the form of every dense array and of every type with a form; `None` if it is fixed."""
     forms: list[FreeForm | None] = []
 
     def add(node: Primal, flag: bool) -> None:
@@ -139,7 +144,7 @@ def _forms(like: PyTree, positive: PyTree) -> list[FreeForm | None]:
 
 
 def _cells_like(like: PyTree, x: PyTree) -> list[Primal]:
-    """The arrays of a tree like another, in its units. **Raises:** `ShapeError`, `UnitError`."""
+    """Return the arrays of `x` in the units of `like`. **Raises:** `ShapeError`, `UnitError`."""
     nodes, treedef = jax.tree.flatten(x, is_leaf=is_quantity)
     units = map(label_of, jax.tree.leaves(like, is_leaf=is_quantity))
     if treedef == jax.tree.structure(like, is_leaf=is_quantity):

@@ -1,8 +1,9 @@
-"""How one array becomes real numbers that are free to vary, and back.
+"""One array as real numbers that are free to vary, and back.
 
-A type that stores a number twice, or zeros that must stay zeros, says here which of its stored
-numbers are free. A definite matrix, whose entries have to satisfy inequalities, is told by the
-Cholesky factor, and a positive number by its logarithm: there every real number is allowed.
+Some types store a number twice, or zeros that must stay zeros. Their form selects the free ones of
+the stored numbers. The entries of a definite matrix satisfy inequalities, so its form is the
+Cholesky factor. A positive number has its logarithm as form. All these forms allow every real
+number.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tanjax._typing import AnyArray, DType, Places, Primal, Shape
 
 
 class FreeForm(NamedTuple):
-    """The free numbers of one array as real arrays, and the array of them.
+    """The map from one array to its free numbers, as real arrays, and back.
 
-    Where the first of the real arrays, `l`, has logarithms, `weights` is not `None`, and the change
-    from free numbers to entries of the array has the log-determinant `Σ weights·l + constant`.
+    If the first of the real arrays, `l`, holds logarithms, `weights` is not `None`. The change from
+    free numbers to entries of the array then has the log-determinant `Σ weights·l + constant`.
     """
 
     read: Callable[[Primal], list[Array]]
@@ -32,7 +33,7 @@ class FreeForm(NamedTuple):
     constant: float = 0.0
 
     def of_field(self, x: Primal, name: str) -> FreeForm:
-        """The form of an array of which one field has this form, and the others are fixed."""
+        """Return the form of an array with this form for one field, and its other fields fixed."""
         return self._replace(
             read=lambda x: self.read(getattr(x, name)),
             write=lambda parts: x.replace(**{name: self.write(parts)}),
@@ -40,7 +41,7 @@ class FreeForm(NamedTuple):
 
 
 def real_parts(x: Shaped[AnyArray, " ..."]) -> list[Array]:
-    """The array, or its real and its imaginary part."""
+    """Return the real array, or the real and the imaginary part."""
     x = jnp.asarray(x)
     return [x.real, x.imag] if jnp.iscomplexobj(x) else [x]
 
@@ -50,14 +51,14 @@ def of_real_parts(parts: Sequence[Array]) -> Array:
 
 
 def entries(positive: bool) -> FreeForm:
-    """A dense array by its entries, positive ones by their logarithms."""
+    """The form of a dense array: its entries, or the logarithms of positive entries."""
     if not positive:
         return FreeForm(real_parts, of_real_parts)
     return FreeForm(lambda x: [jnp.log(x)], lambda parts: jnp.exp(parts[0]), np.ones(()))
 
 
 def at(places: tuple[Places, ...], shape: Shape, dtype: DType) -> FreeForm:
-    """An array by its entries at places of the last axes, zero elsewhere."""
+    """The form of an array with entries at places of the last axes, and zeros elsewhere."""
 
     def write(parts: Sequence[Array]) -> Array:
         return jnp.zeros(shape, dtype).at[(..., *places)].set(of_real_parts(parts))
@@ -68,7 +69,10 @@ def at(places: tuple[Places, ...], shape: Shape, dtype: DType) -> FreeForm:
 def triangle(
     data: Shaped[AnyArray, "... n n"], lower: bool, offset: int, positive: bool
 ) -> FreeForm:
-    """A triangle from a diagonal on (`offset` 0 or 1); a positive diagonal by its logarithms."""
+    """The form of a triangle from a diagonal on (`offset` 0 or 1), with a positive diagonal or not.
+
+    A positive diagonal is stored as logarithms.
+    """
     indices = np.tril_indices if lower else np.triu_indices
     n, sign = data.shape[-1], -1 if lower else 1
     if not positive or offset:
@@ -85,7 +89,10 @@ def triangle(
 
 
 def mirrored(data: Shaped[AnyArray, "... n n"], conjugate: bool) -> FreeForm:
-    """A symmetric or Hermitian matrix by its upper triangle; its diagonal is real if Hermitian."""
+    """The form of a symmetric or Hermitian matrix: its upper triangle.
+
+    The diagonal of a Hermitian matrix is real.
+    """
     real = jnp.zeros((), data.dtype).real.dtype
     part = lambda offset: at(np.triu_indices(data.shape[-1], offset), data.shape, real)
     forms = [part(0), part(int(conjugate))][: 2 if jnp.iscomplexobj(data) else 1]
@@ -102,11 +109,11 @@ def mirrored(data: Shaped[AnyArray, "... n n"], conjugate: bool) -> FreeForm:
 
 
 def definite(data: Shaped[AnyArray, "... n n"]) -> FreeForm:
-    r"""A positive definite matrix by its Cholesky factor $L$, the diagonal by its logarithms.
+    r"""The form of a positive definite matrix: its Cholesky factor $L$, diagonal by logarithms.
 
     $\partial (L L^H) / \partial L$ has the determinant $2^n \prod_i L_{ii}^{n+1-i}$, if complex
     $2^n \prod_i L_{ii}^{2(n-i)+1}$, $i = 1 \dots n$ (Muirhead 1982, theorem 2.1.9; Mathai 1997,
-    theorem 3.7), and each logarithm adds one to the exponent.
+    theorem 3.7). Each logarithm adds one to the exponent.
     """
     n, (*batch, _, _) = data.shape[-1], data.shape
     factor, i = triangle(data, lower=True, offset=0, positive=True), np.arange(1, n + 1)

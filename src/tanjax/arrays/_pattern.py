@@ -1,15 +1,15 @@
-"""Where a sparse matrix may have entries: known when JAX traces, and compared at no cost.
+"""The places of a sparse matrix: constants of the trace that are cheap to compare.
 
 A pattern is part of the type of a `Sparse`, not one of its numbers. So it passes through `jit`,
-`vmap`, `scan`, `grad` and optimisers without anybody knowing of it, two patterns are compared and
-joined while tracing, and what JAX sees is one array of values.
+`vmap`, `scan`, `grad` and optimisers, which see one array of values. The trace compares and joins
+patterns.
 
     p = Pattern.of(rows, columns, (m, n))   # sorted by rows, then columns; no place twice
-    p is Pattern.of(rows, columns, (m, n))  # one object per pattern: hashing looks at nothing
+    p is Pattern.of(rows, columns, (m, n))  # one object per pattern: its hash is its identity
 
-Sharp edges. The places are constants of the compiled program, which is made anew for another
-pattern: a million of them add half a second to its compilation, and none to its run. NumPy does
-the work, so places are known numbers, never tracers.
+Sharp edges. The places are constants of the compiled program, so another pattern compiles again. A
+million places add half a second to the compilation, and nothing to the run. NumPy does the work, so
+places are known numbers, never tracers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from jaxtyping import Bool, Int
 
 from tanjax._typing import Places, Shape
 
-LARGEST = 2**31 - 1  # indices are int32, also where 64 bits are off
+LARGEST = 2**31 - 1  # indices are int32, which need no 64-bit mode
 
 _PATTERNS: WeakValueDictionary[bytes, Pattern] = WeakValueDictionary()
 
 
 class Pattern:
-    """Places of a matrix of a `shape`, as `rows` and `columns`: sorted, each of them once."""
+    """Places of a matrix of a `shape`, as `rows` and `columns`: sorted, without repetition."""
 
     rows: Int[np.ndarray, " p"]
     columns: Int[np.ndarray, " p"]
@@ -38,8 +38,8 @@ class Pattern:
 
     @staticmethod
     def of(rows: Places, columns: Places, shape: Shape) -> Pattern:
-        """The one pattern of sorted, different places inside of a shape."""
-        rows, columns = (np.array(x, np.int32) for x in (rows, columns))  # copies, never changed
+        """Return the one object for a pattern of sorted, different places inside of a shape."""
+        rows, columns = (np.array(x, np.int32) for x in (rows, columns))  # private copies
         m, n = shape
         key = hashlib.blake2b(repr((m, n)).encode())
         for places in (rows, columns):
@@ -54,7 +54,7 @@ class Pattern:
 
     @staticmethod
     def of_flat(flat: Places, shape: Shape) -> Pattern:
-        """The pattern of sorted, different places counted along the rows."""
+        """Return the pattern of sorted, different places counted along the rows."""
         rows, columns = np.divmod(flat, max(shape[1], 1))
         return Pattern.of(rows, columns, shape)
 
@@ -75,12 +75,12 @@ class Pattern:
 
     @functools.cached_property
     def flat(self) -> Int[np.ndarray, " p"]:
-        """The places counted along the rows, which is increasing."""
+        """The places counted along the rows, in increasing order."""
         return flat_places(self.rows, self.columns, self.shape)
 
     @functools.cached_property
     def transposed(self) -> tuple[Pattern, Int[np.ndarray, " p"]]:
-        """The transposed pattern, and where each of its places is in this one."""
+        """The transposed pattern, and the positions of its places in this one."""
         order = np.argsort(flat_places(self.columns, self.rows, self.shape[::-1]), kind="stable")
         turned = Pattern.of(self.columns[order], self.rows[order], self.shape[::-1])
         return turned, order.astype(np.int32)
@@ -88,7 +88,7 @@ class Pattern:
     def find(
         self, rows: Places, columns: Places
     ) -> tuple[Int[np.ndarray, " p"], Bool[np.ndarray, " p"]]:
-        """The positions of other places in this pattern, and which of them it has."""
+        """Return the positions of places in this pattern, and a mask of those it has."""
         wanted = flat_places(rows, columns, self.shape)
         if not len(self):
             return np.zeros(wanted.shape, np.int32), np.zeros(wanted.shape, bool)
@@ -96,16 +96,17 @@ class Pattern:
         return at.astype(np.int32), self.flat[at] == wanted
 
     def union(self, other: Pattern) -> Pattern:
-        """All places of two patterns of one shape."""
+        """Return all places of two patterns of one shape."""
         return Pattern.of_flat(np.union1d(self.flat, other.flat), self.shape)
 
     def product(
         self, other: Pattern
     ) -> tuple[Pattern, Int[np.ndarray, " q"], Int[np.ndarray, " q"], Int[np.ndarray, " q"]]:
-        """The pattern of a matrix product, and its terms: left, right, and the place they go to.
+        """Return the pattern of a matrix product, and its terms.
 
-        **Cost:** one term for each pair of a place `(i, j)` here and a place `(j, k)` there; they
-        are sorted by where they go.
+        The terms are three arrays: positions in `self`, in `other`, and in the result, sorted by
+        the last. **Cost:** one term for each pair of a place `(i, j)` here and a place `(j, k)`
+        in `other`.
         """
         counts = np.bincount(other.rows, minlength=other.shape[0])
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -122,7 +123,7 @@ class Pattern:
         return pattern, narrow(left[order]), narrow(right[order]), narrow(to)
 
     def window(self, rows: slice, columns: slice) -> tuple[Pattern, Int[np.ndarray, " q"]]:
-        """The pattern of a contiguous sub-matrix, and where its places are in this one."""
+        """Return the pattern of a contiguous sub-matrix, and its positions in this one."""
         (r, r_end, _), (c, c_end, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
         inside = (self.rows >= r) & (self.rows < r_end)
         inside &= (self.columns >= c) & (self.columns < c_end)
@@ -132,5 +133,5 @@ class Pattern:
 
 
 def flat_places(rows: Places, columns: Places, shape: Sequence[int]) -> Int[np.ndarray, " p"]:
-    """Places counted along the rows."""
+    """Return places counted along the rows."""
     return rows.astype(np.int64) * shape[1] + columns

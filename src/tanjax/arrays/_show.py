@@ -8,12 +8,12 @@ import numpy as np
 
 
 def show(x: object) -> str:
-    """A value in a repr: small concrete arrays in full, others as dtype and shape."""
+    """Return the text of a value in a repr: small concrete arrays in full, else dtype and shape."""
     if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array | np.ndarray) and x.size > 16):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
     if isinstance(x, jax.Array | np.ndarray):
         x = np.asarray(x)
-        # Rounding errors beside ordinary numbers are shown as 0, but not an array of small numbers.
+        # Print rounding errors beside ordinary numbers as 0, but an array of small numbers in full.
         ordinary = jnp.issubdtype(x.dtype, jnp.number) and bool(np.any(np.abs(x) >= 1e-3))
         text = np.array2string(x, separator=", ", precision=4, suppress_small=ordinary)
         return " ".join(text.split())

@@ -1,7 +1,7 @@
-"""What the library knows of array types: one table, which nothing else has to be imported for.
+"""The table of registered array types, without other imports.
 
-Everything above asks this table, and nothing ever asks for the class itself: a type of one's own
-and a class of somebody else's are the same thing here.
+The layers above read this table instead of classes. It treats your own types and foreign classes
+alike.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tanjax._typing import Natural, Primal, Structural
 
 @dataclasses.dataclass(frozen=True)
 class ArrayType:
-    """What the library knows of a registered array type: its four maps and its facts.
+    """A registered array type: its four maps and its facts.
 
-    `has_closed_form`: its author says what J⁺ᵀ is. `is_own`: it derives from `AbstractArray`, so
-    that its instances have the methods of one.
+    `has_closed_form`: the type implements J⁺ᵀ. `is_own`: it derives from `AbstractArray`, and its
+    instances have the methods of that class.
     """
 
     cls: type
@@ -39,12 +39,12 @@ TYPES: dict[type, ArrayType] = {}
 
 
 def array_type(x: object) -> ArrayType | None:
-    """The registered array type of a value, or `None` if the value is not structured."""
+    """Return the registered array type of a value, or `None` if the value is not structured."""
     return TYPES.get(type(x))
 
 
 def array_type_of(x: object) -> ArrayType:
-    """The registered type of a structured array."""
+    """Return the registered type of a structured array. **Raises:** `TypeError` for others."""
     kind = array_type(x)
     if kind is None:
         raise TypeError(f"{type(x).__name__} is not a registered array type.")
@@ -52,27 +52,27 @@ def array_type_of(x: object) -> ArrayType:
 
 
 def is_structured(x: object) -> bool:
-    """Whether the value is an instance of a registered array type."""
+    """True if the value is an instance of a registered array type."""
     return type(x) in TYPES
 
 
 def is_own(x: object) -> bool:
-    """Whether the value is structured and has the methods of `AbstractArray`."""
+    """True if the value is structured and has the methods of `AbstractArray`."""
     kind = TYPES.get(type(x))
     return kind is not None and kind.is_own
 
 
 def fact(x: object, name: str) -> bool:
-    """A fact of any array, such as `is_linear`; a dense one has them all."""
+    """Return a fact of an array, such as `is_linear`; all facts are true of a dense array."""
     kind = TYPES.get(type(x))
     return kind is None or getattr(kind, name)(x)
 
 
 def answers(x: object, query: str) -> bool:
-    """Whether the author of the type of `x` wrote a query, rather than inherit its default."""
+    """True if the type of `x` implements a query itself, and does not inherit the default."""
     return is_own(x) and query in vars(type(x))
 
 
 def registered_array_types() -> tuple[type, ...]:
-    """Every registered array type, in order of registration."""
+    """Return all registered array types, in order of registration."""
     return tuple(TYPES)

@@ -1,4 +1,4 @@
-"""How a program is walked: which equations run jaxprs of their own, on what, and how often."""
+"""The nested jaxprs of a program: which equations run them, on which operands, how often."""
 
 from ._nested import (
     KINDS as KINDS,

@@ -1,14 +1,14 @@
 """Equations that run jaxprs of their own: calls, loops, branches.
 
-JAX has a primitive for each reason to call a function (`jit`, `remat`, a derivative of the user's),
-one for branches and two for loops. Each keeps its jaxprs under other parameters and hands them
-other operands. The names of these primitives stand here once; a walker asks for the `Kind`.
+JAX has a primitive for each reason to call a function (`jit`, `remat`, a custom derivative), one
+for branches and two for loops. Each stores its jaxprs under its own parameters and passes them
+different operands. Only this module has the names of these primitives; a walker uses the `Kind`.
 
     KINDS["while"]  # Kind.WHILE
     nested_jaxprs(equation)  # its test and its body
 
 Sharp edge: a jaxpr among the parameters of another primitive (the function of a reduction) is not
-nested: it is applied to parts of the operands.
+nested, because the primitive applies it to parts of the operands.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class Kind(enum.Enum):
-    """How an equation runs its jaxprs; the value of a kind is the names of its primitives.
+    """The way an equation runs its jaxprs; the value of a kind is the names of its primitives.
 
-    `OPAQUE` are jaxprs that are no functions of the operands; every other kind up to `DEVICES` runs
+    The jaxprs of `OPAQUE` are not functions of the operands. Every other kind up to `DEVICES` runs
     one jaxpr once.
     """
 
@@ -47,12 +47,12 @@ class Kind(enum.Enum):
 
 KINDS = {name: kind for kind in Kind for name in kind.value}  # by the name of a primitive
 
-# The parameters under which a primitive keeps its jaxpr.
+# The parameters that can store the jaxpr of a call.
 _KEYS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
-    """The jaxprs that an equation runs: test and body of a loop, branches, callee."""
+    """Return the jaxprs that an equation runs: test and body of a loop, branches, callee."""
     params, kind = equation.params, KINDS.get(equation.primitive.name)
     if kind is Kind.LINEAR:
         closed: Any = _compat.linear_jaxpr(equation)
@@ -70,9 +70,9 @@ def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
 
 
 def given(equation: JaxEquation, operands: Sequence[T]) -> list[Sequence[T]]:
-    """The operands that are the arguments of each jaxpr of an equation.
+    """Return the operands that each jaxpr of an equation takes as arguments.
 
-    **Arguments:** `operands`: of the equation, in any form.
+    **Arguments:** `operands`: those of the equation, in any form.
     """
     params, kind = equation.params, KINDS.get(equation.primitive.name)
     if kind is Kind.WHILE:
@@ -88,9 +88,9 @@ def given(equation: JaxEquation, operands: Sequence[T]) -> list[Sequence[T]]:
 
 
 def trips(equation: JaxEquation) -> float:
-    """How often the jaxprs of an equation run for each time that the equation does.
+    """Return the number of runs of the jaxprs in one run of the equation.
 
-    A `while` loop is assumed to run 100 times.
+    The estimate for a `while` loop is 100.
     """
     kind = KINDS.get(equation.primitive.name)
     if kind is Kind.SCAN:

@@ -1,9 +1,9 @@
-"""Layer 3: numerics in plain JAX, which know no type of ours: Schur, `logm`, secular equations.
+"""Layer 3: numerics in plain JAX, without types of tanjax: Schur, `logm`, secular equations.
 
-JAX cannot differentiate a Schur factorisation. Here none is differentiated: each function of a
-matrix states its derivative as a linear equation that its value solves, in terms of the value
-alone. The factors solve that equation and its transpose. So one factorisation serves the value,
-both modes, and second derivatives, under every transformation.
+JAX cannot differentiate a Schur factorisation, and this layer does not need to. The derivative of
+each function of a matrix solves a linear equation whose coefficients depend on the value alone.
+The Schur factors solve that equation and its transpose. So one factorisation serves the value, both
+modes, and second derivatives, under every transformation.
 """
 
 from ._custom_jvp import custom_jvp as custom_jvp

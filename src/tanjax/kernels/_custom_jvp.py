@@ -1,9 +1,8 @@
-"""`jax.custom_jvp` for functions whose body AD would get wrong.
+"""`jax.custom_jvp` for functions whose body AD would differentiate wrongly.
 
-Where JAX before 0.12 takes a `scan` apart for reverse mode, it keeps of a `custom_jvp` the body
-and drops the rule. The next derivative is then AD of that body, and of one that takes a
-factorisation as constant there is nothing to differentiate: zero, in silence. Here the body stays
-inside of a primitive.
+In reverse mode through a `scan`, JAX before 0.12 keeps the body of a `custom_jvp` and drops its
+rule. The next derivative is then AD of the body. If the body takes a factorisation as constant,
+that derivative is silently zero. This module keeps the body inside of a primitive.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tanjax._typing import Function
 
 
 class custom_jvp:
-    """A function of arrays with floating results, and its tangent: as `jax.custom_jvp`.
+    """A function of arrays with floating results, and its tangent rule, as in `jax.custom_jvp`.
 
         @tj.rules.custom_jvp
         def logdet(matrix, factor):  # the factor is constant, the derivative is by the matrix
@@ -38,7 +37,10 @@ class custom_jvp:
         functools.update_wrapper(self, f)
 
     def defjvp(self, rule: Function, symbolic_zeros: bool = False) -> Function:
-        """Set `rule(primals, tangents) -> (result, tangent)`, which may call the function."""
+        """Set `rule(primals, tangents) -> (result, tangent)`, and return it.
+
+        The rule may call the function.
+        """
         self._f.defjvp(rule, symbolic_zeros=symbolic_zeros)
         return rule
 
@@ -59,6 +61,6 @@ class custom_jvp:
         run = lambda *leaves: jax.tree.leaves(self._f(*jax.tree.unflatten(tree, leaves)))
         zeros = [jnp.zeros(x.shape, x.dtype) for x in results]
         like = [jax.typeof(_compat.align(zero, *leaves)) for zero in zeros]
-        body = _compat.LinearMap(run, run, self._name)  # of no linear operand
+        body = _compat.LinearMap(run, run, self._name)  # without a linear operand
         found = _compat.linear_call(body, leaves, [], like)
         return jax.tree.unflatten(structure, found)

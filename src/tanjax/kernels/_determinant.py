@@ -1,14 +1,14 @@
 """Determinants, with derivatives where the matrix is singular, and their sign and logarithm.
 
-The derivative of a determinant is the matrix of its cofactors. JAX finds them by LU, unless a pivot
-before the last one is zero: then its derivative is zero, and may be wrong. Cofactors of such a
-matrix are products of singular values here.
+The derivative of a determinant is the matrix of its cofactors. JAX computes them by LU. If a pivot
+before the last one is zero, JAX's derivative is zero and can be wrong. For these matrices this
+module computes cofactors as products of singular values.
 
     jax.grad(det)(jnp.diag(jnp.array([0.0, 1.0, 2.0, 3.0])))[0, 0]  # 6.0
 
-JAX has the derivative of sign and logarithm, too. Before version 0.12 it differentiates the body
-instead where a loop is taken apart for reverse mode, and the body for complex matrices of one row
-or two has no change of phase.
+JAX also has a rule for sign and logarithm. Before version 0.12, reverse mode through a loop
+differentiates the body instead of using the rule. For complex matrices of one or two rows the body
+has no change of phase.
 
 Sharp edge: third derivatives at a matrix with a zero pivot are nan if singular values are equal.
 """
@@ -31,7 +31,7 @@ Signed = tuple[Inexact[DenseArray, "*batch"], Inexact[DenseArray, "*batch"]]
 
 
 def sign_and_logarithm(a: Matrix) -> Signed:
-    """`sign(det(a))`, of complex matrices the phase, and `log(abs(det(a)))`."""
+    """Return `sign(det(a))` (the phase of a complex determinant) and `log(abs(det(a)))`."""
     return _of_complex(a) if jnp.iscomplexobj(a) else tuple(jnp.linalg.slogdet(a))
 
 
@@ -53,7 +53,7 @@ def _(primals: tuple[Matrix], tangents: tuple[Matrix]) -> tuple[Signed, Signed]:
 
 @custom_jvp
 def det(a: Matrix) -> Inexact[DenseArray, "*batch"]:
-    """The determinant."""
+    """Return the determinant."""
     return jnp.linalg.det(a)
 
 
@@ -64,9 +64,9 @@ def _(primals: tuple[Matrix], tangents: tuple[Matrix]) -> tuple[DenseArray, Dens
 
 
 def cofactors(a: Matrix) -> Matrix:
-    r"""The derivative of the determinant by each entry: $\det(A) A^{-\top}$ if it has an inverse.
+    r"""Return the derivative of the determinant by each entry: $\det(A) A^{-\top}$ if regular.
 
-    **Cost:** an LU and a solve; a singular value decomposition where a pivot is zero to rounding.
+    **Cost:** an LU and a solve; a singular value decomposition if a pivot is zero to rounding.
     """
     if 0 in a.shape:
         return jnp.ones_like(a)
@@ -74,7 +74,7 @@ def cofactors(a: Matrix) -> Matrix:
 
     def by_either(a: Matrix) -> Matrix:
         n = a.shape[-1]
-        distinct = jnp.diag(jnp.arange(1, n + 1, dtype=a.dtype))  # has derivatives of any order
+        distinct = jnp.diag(jnp.arange(1, n + 1, dtype=a.dtype))  # derivatives of any order exist
         singular = _by_singular_values(jnp.where(regular, distinct, a))
         return jnp.where(regular, _by_lu(jnp.where(regular, a, distinct)), singular)
 
@@ -82,7 +82,7 @@ def cofactors(a: Matrix) -> Matrix:
 
 
 def _is_regular(a: Matrix) -> Bool[DenseArray, "*batch"]:
-    """Whether no pivot is zero to rounding, compared with its column."""
+    """True if every pivot is above rounding errors of its column."""
     pivots = jnp.abs(jnp.diagonal(lax.linalg.lu(a)[0], axis1=-2, axis2=-1))
     largest = jnp.max(jnp.abs(a), -2)
     return jnp.all(pivots > a.shape[-1] * jnp.finfo(a.dtype).eps * largest, -1)
@@ -106,7 +106,7 @@ class _Decomposition(NamedTuple):
         return cls(u, _told_apart(s).astype(a.dtype), vh)
 
     def derivative(self, inner: Matrix) -> Matrix:
-        """A derivative by $A$, from that of the determinant by $U^* A V$."""
+        """Return the derivative by $A$, from that of the determinant by $U^* A V$."""
         c = jnp.linalg.det(self.u) * jnp.linalg.det(self.vh)
         return c[..., None, None] * (self.u.conj() @ inner @ self.vh.conj())
 
@@ -121,7 +121,7 @@ def _by_singular_values(a: Matrix) -> Matrix:
 def _(primals: tuple[Matrix], tangents: tuple[Matrix]) -> tuple[Matrix, Matrix]:
     r"""$D^2\det(X, Y) = \sum_{i \ne j} p_{ij} (x_{ii} y_{jj} - x_{ij} y_{ji})$ if $A$ is diagonal.
 
-    Then $p_{ij}$ is the product of all values but two. **Source:** it is a minor (Horn and
+    $p_{ij}$ is the product of all values except $i$ and $j$. **Source:** it is a minor (Horn and
     Johnson, *Matrix Analysis*, 2nd ed., 0.8.10).
     """
     (a,), (a_dot,) = primals, tangents
@@ -136,7 +136,7 @@ def _(primals: tuple[Matrix], tangents: tuple[Matrix]) -> tuple[Matrix, Matrix]:
 
 @custom_jvp
 def _told_apart(s: DenseArray) -> DenseArray:
-    """Singular values; their derivative is nan if two are equal to rounding."""
+    """Return singular values; their derivative is nan if two are equal to rounding."""
     return s
 
 
@@ -154,7 +154,7 @@ def _diagonal(x: Shaped[DenseArray, "*batch n"]) -> Matrix:
 
 
 def _all_but_one(x: Shaped[DenseArray, "*batch n"]) -> Shaped[DenseArray, "*batch n"]:
-    """The product of all other entries, without a division."""
+    """Return for each entry the product of all others, without a division."""
     one = jnp.ones_like(x[..., :1])
     before = jnp.cumprod(jnp.concatenate((one, x[..., :-1]), -1), -1)
     after = lax.cumprod(jnp.concatenate((x[..., 1:], one), -1), axis=x.ndim - 1, reverse=True)

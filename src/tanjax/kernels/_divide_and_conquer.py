@@ -1,15 +1,17 @@
 r"""Eigenvalues and eigenvectors of symmetric tridiagonal matrices, by divide and conquer.
 
-Without one entry beside the diagonal a tridiagonal matrix is two. It is put together again by an
-outer product, and the eigenvalues of $\mathrm{diag}(\delta) + \rho z z^\top$ are the roots of a
-secular equation (`secular`). Eigenvectors that are computed from these roots and `z` are orthogonal
-only if the roots are exact; so they are computed from the `z` for which they are (Gu, Eisenstat),
-which differs by rounding errors. No cluster of eigenvalues is special: the vectors are orthogonal,
-and the residual is of the order of $\epsilon\|T\|$, for every matrix. Most of the work is products.
+Without one entry beside the diagonal, a tridiagonal matrix is two independent blocks. An outer
+product joins them again: the eigenvalues of $\mathrm{diag}(\delta) + \rho z z^\top$ are the roots
+of a secular equation (`secular`).
 
-Poles with a weight of rounding errors keep their eigenvectors. Of poles that are equal up to
-rounding errors, a reflection gives all weight to one, and the others keep theirs. Shapes do not
-depend on how many these are: they are masked.
+Eigenvectors from these roots and `z` are orthogonal only if the roots are exact. Therefore the
+eigenvectors use another `z`, for which the computed roots are exact (Gu, Eisenstat). The two differ
+by rounding errors. Clusters of eigenvalues need no special case: for every matrix the vectors are
+orthogonal, and the residual is of the order of $\epsilon\|T\|$. Most of the work is products.
+
+Poles with a weight of rounding errors keep their eigenvectors. If poles are equal up to rounding
+errors, a reflection moves all weight to one of them, and the others keep their eigenvectors. These
+poles are masked, so shapes do not depend on their number.
 
 **References:** Cuppen 1981; Gu and Eisenstat 1995; Rutter 1994 (LAPACK's `stedc`).
 """
@@ -31,7 +33,7 @@ from tanjax._typing import DenseArray, Scalar
 from ._secular import Poles, roots
 from ._sturm import in_range, times_power
 
-# Blocks of this size are not divided: LAPACK takes a millisecond for one, and every level of the
+# Blocks of this size stay whole: LAPACK takes a millisecond for a block, and every level of the
 # division takes a second to compile.
 SMALLEST = 128
 
@@ -41,9 +43,9 @@ Vector = Float[DenseArray, " n"]
 def tridiagonal_eigenpairs(
     diag: Vector, off: Float[DenseArray, " m"], smallest: int = SMALLEST
 ) -> tuple[Vector, Float[DenseArray, "n n"]]:
-    r"""Ascending eigenvalues, and eigenvectors as columns; nan if an entry is not finite.
+    r"""Return ascending eigenvalues, and eigenvectors as columns; nan if an entry is not finite.
 
-    $4n^3/3$ operations of products, and $O(n^2)$ of others for every level.
+    **Cost:** $4n^3/3$ operations in products, and $O(n^2)$ other operations per level.
     """
     n = diag.shape[0]
     if n == 0:
@@ -51,7 +53,7 @@ def tridiagonal_eigenpairs(
     levels = 0 if export.is_symbolic_dim(n) else max(0, math.ceil(math.log2(n / smallest)))
     size = -(-n // 2**levels)
     diag, off, exponent, lost = in_range(diag, off)
-    # What fills the last blocks has larger eigenvalues than the matrix, and no neighbours.
+    # The padding has larger eigenvalues than the matrix, and no off-diagonal entries.
     diag = jnp.pad(diag, (0, size * 2**levels - n), constant_values=8)
     off = jnp.pad(off, (0, diag.shape[0] - off.shape[0]))
     torn = off[size - 1 : -1 : size]
@@ -67,7 +69,7 @@ def tridiagonal_eigenpairs(
 
 
 def _blocks(diag: Vector, off: Vector, size: int) -> Float[DenseArray, "b k k"]:
-    """The blocks on the diagonal, dense."""
+    """Return the blocks on the diagonal as dense arrays."""
     beside = off.reshape(-1, size)[:, : size - 1]
     embedded = lambda x, offset: jax.vmap(functools.partial(jnp.diag, k=offset))(x)
     if size == 1:
@@ -76,10 +78,10 @@ def _blocks(diag: Vector, off: Vector, size: int) -> Float[DenseArray, "b k k"]:
 
 
 class Deflation(NamedTuple):
-    """What is left of `z`, and the reflection that took the rest out of it.
+    """The deflated `z`, and the reflections that deflated it.
 
-    `leader`: the pole to which the weight of a group of equal poles went. `mirror`: the vectors of
-    the reflections, one for each group, with the squares of their lengths at every pole.
+    `leader`: the pole that took the weight of its group of equal poles. `mirror`: the vectors of
+    the reflections, one for each group. `squares`: their squared lengths, at every pole.
     """
 
     z: Vector
@@ -90,7 +92,7 @@ class Deflation(NamedTuple):
 
 
 def _deflated(d: Vector, z: Vector, rho: Scalar) -> Deflation:
-    """What changes the matrix by rounding errors: weights become zero, near poles equal."""
+    """Deflate: set tiny weights to zero and near poles equal, within rounding of the matrix."""
     limit = 8 * float(jnp.finfo(d.dtype).eps)
     index = jnp.arange(d.shape[0])
     tiny = rho * jnp.abs(z) <= limit
@@ -118,7 +120,7 @@ def _deflated(d: Vector, z: Vector, rho: Scalar) -> Deflation:
 def _merged(
     w: Float[DenseArray, "2 half"], v: Float[DenseArray, "2 half half"], beta: Scalar
 ) -> tuple[Vector, Float[DenseArray, "n n"]]:
-    """The factors of two blocks and the entry between them, from those of the blocks."""
+    """Return the eigenpairs of two blocks with the entry between them, from those of the blocks."""
     n = w.size
     rho = 2 * jnp.abs(beta)
     order = jnp.argsort(w.reshape(n))
@@ -138,7 +140,7 @@ def _merged(
 
 
 def _vectors(poles: Poles, z: Vector, origin: Vector, offset: Vector) -> Float[DenseArray, "n n"]:
-    """The eigenvectors of the matrix of which the roots are the exact eigenvalues."""
+    """Return the eigenvectors of the matrix whose exact eigenvalues are the computed roots."""
     at, _, active = poles
     both = active[:, None] & active
     same = jnp.eye(len(at), dtype=bool)
@@ -151,7 +153,7 @@ def _vectors(poles: Poles, z: Vector, origin: Vector, offset: Vector) -> Float[D
 
 
 def _reflected(u: Float[DenseArray, "n n"], left: Deflation) -> Float[DenseArray, "n n"]:
-    """Back to the eigenvectors of the blocks, from those that the reflections made of them."""
+    """Apply the reflections: from the reflected basis back to the eigenvectors of the blocks."""
     safe = jnp.where(left.squares == 0, jnp.ones_like(left.squares), left.squares)
     products = jnp.zeros_like(u).at[left.leader].add(left.mirror[:, None] * u)
     return u - (2 * left.mirror / safe)[:, None] * products[left.leader]

@@ -8,8 +8,8 @@ $$(D_1)_{ik} = f[\lambda_i, \lambda_k]\,\tilde E_{ik}, \qquad
 (\tilde K_{ij}\tilde H_{jk} + \tilde H_{ij}\tilde K_{jk}),$$
 
 with the divided differences $f[a, b] = (f(a) - f(b))/(a - b)$. AD of `eigh` divides by the same
-gaps where they cancel, and gives nan at equal eigenvalues. Here a difference over a small gap is an
-integral of a derivative (Hermite and Genocchi), which is smooth there.
+gaps although they cancel, and gives nan at equal eigenvalues. Here a difference over a small gap is
+an integral of a derivative (Hermite and Genocchi), which is smooth at gap zero.
 
 Sharp edges: third derivatives are AD through `eigh`, for distinct eigenvalues only. The second
 costs $n^3$ values of $f''$, one matrix at a time. **References:** Daleckii and Krein 1965; Higham
@@ -36,18 +36,18 @@ from tanjax._typing import DenseArray, DType
 from ._schur import adjoint
 from ._shapes import Column, Index, Numbers, Square
 
-# Of eigenvalues in any shape, and of what it closes over.
+# A function of eigenvalues in any shape, and of the arrays that it closes over.
 Pointwise: TypeAlias = Callable[[Numbers, PyTree], Numbers]
 Entries: TypeAlias = Callable[[Column], Column]
 
-# Gauss and Legendre on [0, 1]; and of degree 3 on every second node, to estimate the error.
+# Gauss and Legendre on [0, 1]; a rule of degree 3 on every second node estimates the error.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 _OUTER = 1 / (24 * (_NODES[4] - 0.5) ** 2)
 _LOW_WEIGHTS = np.array([_OUTER, 0, 1 - 2 * _OUTER, 0, _OUTER])
 
-# Radon's rule of degree 5 on a triangle, in barycentric coordinates; and one of degree 2 on the
-# centre and the three outer points. The weights sum to 1; the area of the integral is 1/2.
+# Radon's rule of degree 5 on a triangle, in barycentric coordinates; a rule of degree 2 on the
+# centre and the three outer points estimates the error. The weights sum to 1; the area is 1/2.
 _CORNERS = [(c, c, 1 - 2 * c) for c in ((6 - 15**0.5) / 21, (6 + 15**0.5) / 21)]
 _POINTS: list[Sequence[float]] = [
     (1 / 3,) * 3,
@@ -59,16 +59,17 @@ _LOW_SHARES: list[float] = [1 - _OUTER, *[_OUTER / 3] * 3, 0, 0, 0]
 
 
 class WithDifferences:
-    r"""A function of eigenvalues whose divided differences are known in closed form.
+    r"""A function of eigenvalues with divided differences in closed form.
 
         root = tj.rules.WithDifferences(jnp.sqrt, lambda x, y: 1 / (jnp.sqrt(x) + jnp.sqrt(y)))
         tj.funm_hermitian(A, root)
 
-    `differences(x, y)`, of a column and a row, is $(f(x) - f(y))/(x - y)$, and $f'(x)$ where both
-    are equal: accurate there, too, and cheaper than the quotient and the integral between which one
-    is chosen otherwise, $7 n^2$ values of `f` and $f'$. Both may close over arrays by which JAX
-    differentiates. **Raises:** `ShapeError`, where it is used, if `differences` does not make one
-    value of each pair.
+    `differences(x, y)` of a column and a row is $(f(x) - f(y))/(x - y)$, and $f'(x)$ where both are
+    equal. The closed form is accurate at small gaps. It is cheaper than the default, a choice
+    between a quotient and an integral of $7 n^2$ values of `f` and $f'$. Both functions may close
+    over arrays, and JAX differentiates by these.
+
+    **Raises:** `ShapeError` at the first use if `differences` does not return one value per pair.
     """
 
     def __init__(self, func: Entries, differences: Callable[[Numbers, Numbers], Numbers]) -> None:
@@ -79,18 +80,18 @@ class WithDifferences:
 
 
 def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree, DType]:
-    """`func` of eigenvalues in any shape, what it closes over, and the dtype of its values.
+    """Return `func` for eigenvalues in any shape, its closed-over arrays, and its result dtype.
 
-    Raises `ShapeError` unless it makes of each eigenvalue of `probe` one value.
+    **Raises:** `ShapeError` unless it returns one value per eigenvalue of `probe`.
     """
-    called = lambda x: func(x)  # JAX hashes functions, and a module that holds tracers has no hash
+    called = lambda x: func(x)  # JAX hashes functions; a module that holds tracers has no hash
     (n,), values = probe.shape, jax.eval_shape(called, probe)
     if jnp.shape(values) != probe.shape:
         raise ShapeError(
             f"{name}: `func` made shape {list(jnp.shape(values))} of {n} eigenvalues.\n"
             "Hint: it works on each eigenvalue by itself, as `jnp.exp` does."
         )
-    function, held = jax.closure_convert(called, probe)  # an argument may be differentiated by
+    function, held = jax.closure_convert(called, probe)  # JAX differentiates by arguments only
 
     def pointwise(x: Numbers, held: PyTree) -> Numbers:
         rows = x.reshape(-1, n)
@@ -111,7 +112,7 @@ def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree,
 
 
 class _ClosedForm:
-    """A function of eigenvalues and its divided differences; `held` is what each closes over."""
+    """A function of eigenvalues and its divided differences; `held`: the closed-over arrays."""
 
     def __init__(self, func: Pointwise, differences: Callable[..., Numbers]) -> None:
         self._func, self._differences = func, differences
@@ -124,20 +125,20 @@ class _ClosedForm:
 
 
 def hermitian(a: Square) -> Square:
-    """The Hermitian part."""
+    """Return the Hermitian part."""
     return (a + adjoint(a)) / 2
 
 
 def alike(*arrays: Numbers) -> list[Numbers]:
-    """Arrays of one dtype: eigenvalues are real where eigenvectors, or values, are complex."""
+    """Cast to one dtype: eigenvalues are real, but eigenvectors or values may be complex."""
     dtype = functools.reduce(np.promote_types, (x.dtype for x in arrays))
     return [x.astype(dtype) for x in arrays]
 
 
 def second(f: Pointwise, a: Square, held: PyTree, h: Square, k: Square) -> Square:
-    """The second derivative at `a` in the directions `h` and `k`; in terms of `eigh` itself.
+    """Return the second derivative at `a` in the directions `h` and `k`, through `eigh`.
 
-    Of a real function the Hermitian parts of all three are taken, as in the first derivative.
+    A real function uses the Hermitian parts of all three, as in the first derivative.
     """
     w, u = jnp.linalg.eigh(a)
     h, k, u = alike(h, k, u)
@@ -162,7 +163,7 @@ def second(f: Pointwise, a: Square, held: PyTree, h: Square, k: Square) -> Squar
 def first_differences(
     f: Pointwise, held: PyTree, x: Numbers, y: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """`f[x, y]` of two arrays that broadcast, and an estimate of its error."""
+    """Return `f[x, y]` of two arrays that broadcast, and an estimate of its error."""
     if isinstance(f, _ClosedForm):
         value = f.differences(x, y, held)
         return value, lax.stop_gradient(4 * jnp.finfo(x.dtype).eps * jnp.abs(value))
@@ -174,7 +175,7 @@ def first_differences(
     together = gap == 0
     safe = jnp.where(together, 1, gap)
     quotient = operator.truediv(*alike(f_x - f_y, safe))
-    # What `f` loses inside of itself, as `x * x - 1` near 1, is as if `x` were rounded.
+    # Cancellation inside of `f`, as in `x * x - 1` near 1, acts like a rounding error of `x`.
     inside = (jnp.abs(x) + jnp.abs(y)) * jnp.abs(integral)
     eps = jnp.finfo(gap.dtype).eps
     by_quotient = eps * (jnp.abs(f_x) + jnp.abs(f_y) + inside) / jnp.abs(safe)
@@ -182,10 +183,10 @@ def first_differences(
 
 
 def moved_differences(f: Pointwise, held: PyTree, held_dot: PyTree, w: Column) -> Square:
-    """The derivative of `f[w_i, w_j]` by what `f` closes over, a linear map of its tangent.
+    """Return the derivative of `f[w_i, w_j]` by the arrays that `f` closes over.
 
-    Each number of `held` has differences of its own, chosen by their own errors: those of the
-    function's tangent would be chosen by the tangent, which is no linear map.
+    The result must be linear in `held_dot`. Therefore each number of `held` has differences of its
+    own, chosen by their own errors. A choice by the errors of the tangent would not be linear.
     """
     leaves, tree = jax.tree.flatten(jax.tree.map(jnp.asarray, held))
     directions = [d for leaf in leaves for d in ((1, 1j) if jnp.iscomplexobj(leaf) else (1,))]
@@ -214,7 +215,7 @@ def moved_differences(f: Pointwise, held: PyTree, held_dot: PyTree, w: Column) -
 def second_differences(
     f: Pointwise, held: PyTree, w: Column, j: Index, pairs: Square, errors: Square
 ) -> Square:
-    """`f[w_i, w_j, w_k]` for all `i`, `k` and one `j`, from those of the pairs."""
+    """Return `f[w_i, w_j, w_k]` for all `i`, `k` and one `j`, from the differences of pairs."""
     x, y, z = jnp.broadcast_arrays(w[:, None], w[j], w[None, :])
     ij, jk, ik = (jnp.broadcast_to(p, x.shape) for p in (pairs[:, j][:, None], pairs[j], pairs))
     e_ij, e_jk, e_ik = errors[:, j][:, None], errors[j], errors
@@ -229,7 +230,7 @@ def second_differences(
     safe = jnp.where(together, 1, gap)
     eps = jnp.finfo(gap.dtype).eps
     rounding = choose(e_ij + e_jk, e_ik + e_jk, e_ij + e_ik) + eps * jnp.abs(choose(ij, ik, ij))
-    inside = (jnp.abs(x) + jnp.abs(y) + jnp.abs(z)) * jnp.abs(integral)  # as of first differences
+    inside = (jnp.abs(x) + jnp.abs(y) + jnp.abs(z)) * jnp.abs(integral)  # as for first differences
     rounding = rounding + 2 * eps * inside
     by_quotient, quotient = rounding / jnp.abs(safe), operator.truediv(*alike(top, safe))
     return _better(together, integral, jnp.abs(integral - rough), quotient, by_quotient)[0]
@@ -242,7 +243,7 @@ def _better(
     quotient: Numbers,
     by_quotient: Numbers,
 ) -> tuple[Numbers, Numbers]:
-    """Where it has the smaller error, or the points coincide, the integral; else the quotient."""
+    """Choose the integral where its error is smaller or the points coincide, else the quotient."""
     by_integral = jnp.maximum(by_integral, jnp.finfo(by_integral.dtype).eps * jnp.abs(integral))
     smooth = together | (by_integral <= by_quotient)
     value = jnp.where(smooth, integral, quotient)
@@ -256,10 +257,10 @@ def _weighted(weights: Iterable[float], values: list[Numbers]) -> Numbers:
 
 
 def _derivative(f: Pointwise) -> Pointwise:
-    """The derivative by the eigenvalue, each by itself."""
+    """Return the elementwise derivative by the eigenvalues."""
     return lambda x, held: jax.jvp(lambda x: f(x, held), (x,), (jnp.ones_like(x),))[1]
 
 
 def moved(f: Pointwise) -> Pointwise:
-    """The derivative by what the function closes over, as a function that holds the tangent too."""
+    """Return the derivative by the closed-over arrays; its second argument includes the tangent."""
     return lambda x, both: jax.jvp(lambda held: f(x, held), both[:1], both[1:])[1]

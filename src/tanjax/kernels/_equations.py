@@ -1,11 +1,11 @@
 r"""Sylvester and Lyapunov equations, by Schur forms.
 
 The solution is linear in the right-hand side, so its derivative is one more solve with the same
-matrices, and its transpose is such an equation again: $A^\top W + W B^\top = \bar X$ is
-$B W^\top + W^\top A = \bar X^\top$. The Schur forms are made once, for the value and all of that.
+matrices. The transpose is another Sylvester equation: $A^\top W + W B^\top = \bar X$ is
+$B W^\top + W^\top A = \bar X^\top$. The value, derivative and transpose share the Schur forms.
 
-Sharp edge: the forms of two matrices whose eigenvalues sum to zero are fine, and the solution is
-`inf` or `nan`: there is none, or there are many.
+Sharp edge: if an eigenvalue of $A$ and one of $B$ sum to zero, the equation has no solution or
+many. The result is then `inf` or `nan`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ._shapes import Between, Factors, Rows, Square
 
 @batched("(m,m),(n,n),(m,n)->(m,n)")
 def sylvester(a: Rows, b: Square, q: Between, *, upper_triangular: bool = False) -> Between:
-    """The `x` with `a x + x b = q`."""
+    """Return `x` with `a x + x b = q`."""
     if q.size == 0:
         return q
     of_a = schur(a, upper_triangular=upper_triangular)
@@ -46,7 +46,7 @@ def sylvester(a: Rows, b: Square, q: Between, *, upper_triangular: bool = False)
 
 
 def sylvester_of_itself(x: Square, root: Square, u: Square, q: Square) -> Square:
-    """The `y` with `x y + y x = q`, where `x` has the Schur form `u root u^H`."""
+    """Return `y` with `x y + y x = q`, where `x` has the Schur form `u root u^H`."""
     x, root, u, q = _compat.align((x, root, u, q))
 
     def solve(q: Square) -> Square:
@@ -63,20 +63,20 @@ def sylvester_of_itself(x: Square, root: Square, u: Square, q: Square) -> Square
 
 @batched("(n,n),(n,n)->(n,n)")
 def lyapunov(a: Square, q: Square) -> Square:
-    """The `x` with `a x + x a^H = q`, as in SciPy."""
+    """Return `x` with `a x + x a^H = q`, as in SciPy."""
     return _of_one_matrix(a, q, stein=False)
 
 
 @batched("(n,n),(n,n)->(n,n)")
 def discrete_lyapunov(a: Square, q: Square) -> Square:
-    """The `x` with `x - a x a^H = q`, as in SciPy."""
+    """Return `x` with `x - a x a^H = q`, as in SciPy."""
     return _of_one_matrix(a, q, stein=True)
 
 
 def _of_one_matrix(a: Square, q: Square, *, stein: bool) -> Square:
-    r"""`a x + x a^H = q` or `x - a x a^H = q`, with one Schur form `a = u r u^H`.
+    r"""Solve `a x + x a^H = q` or `x - a x a^H = q`, with one Schur form `a = u r u^H`.
 
-    The transposed equations are those of $W^\top$, with $A^H$ on the left and $A$ on the right:
+    The transposed equations have the unknown $W^\top$, with $A^H$ on the left and $A$ on the right:
     $A^H W^\top + W^\top A = G^\top$ and $W^\top - A^H W^\top A = G^\top$.
     """
     if q.size == 0:

@@ -2,16 +2,16 @@ r"""The exponential, and its derivative in a direction.
 
 Scaling and squaring: $e^A = (e^{A/2^s})^{2^s}$ with a Padé approximant of $e^{A/2^s}$. Forward
 mode AD of that algorithm is the algorithm of Al-Mohy and Higham for the Fréchet derivative
-$L(A, E)$, and the transpose of $L(A, \cdot)$ is $L(A^\top, \cdot)$. So reverse mode is a forward
-mode, too, and keeps none of the squares.
+$L(A, E)$. The transpose of $L(A, \cdot)$ is $L(A^\top, \cdot)$. So reverse mode is also a forward
+mode, and stores none of the squares.
 
-Before, the matrix is balanced: $e^A = D\,e^{D^{-1} A D}\,D^{-1}$ with a diagonal $D$ of powers of
-two, which costs no digit. Each squaring may double the error, and entries far apart ask for many:
-a companion matrix, states in different units, a large entry above small eigenvalues. Derivatives
-take $D$ as constant.
+The first step balances the matrix: $e^A = D\,e^{D^{-1} A D}\,D^{-1}$ with a diagonal $D$ of powers
+of two, which is exact. Each squaring may double the error, and entries of very different size need
+many squarings: a companion matrix, states in different units, a large entry above small
+eigenvalues. Derivatives take $D$ as constant.
 
-Why not `jax.scipy.linalg.expm`: it rounds the number of squarings down, and loses up to four digits
-where the norm lies between two steps (1e-12 instead of 1e-16 for a diagonal matrix of norm 10).
+`jax.scipy.linalg.expm` rounds the number of squarings down. It loses up to four digits if the norm
+lies between two steps (1e-12 instead of 1e-16 for a diagonal matrix of norm 10).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tanjax._typing import Arraylike
 from ._schur import batched, eye_like, nan_if, require_square
 from ._shapes import Column, Numbers, Square
 
-# The numerators of the diagonal Padé approximants, and the largest norm for which their backward
-# error is below the rounding errors (Higham 2005, table 2.3; section 5 for single precision).
+# The numerators of the diagonal Padé approximants, and the largest norms with a backward error
+# below rounding errors (Higham 2005, table 2.3; section 5 for single precision).
 _DOUBLE = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
     10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
@@ -37,7 +37,7 @@ _MOST_SQUARINGS = 32
 
 
 def exponential(a: Arraylike) -> Numbers:
-    """`e` to the power of a matrix, `(..., n, n)`."""
+    """Return `e` to the power of a matrix `(..., n, n)`."""
     require_square("expm", a)
     return _exponential(a)
 
@@ -61,13 +61,13 @@ def _exponential(a: Square) -> Square:
 
 
 def _balance(size: Square, enough: float) -> Column:
-    r"""The exponents `x` of the diagonal with which `2**(x[j] - x[i]) * size[i, j]` is balanced.
+    r"""Return the exponents `x` of the diagonal that balances `2**(x[j] - x[i]) * size[i, j]`.
 
-    Osborne's iteration on all rows and columns at once: half of the step of each, with which the
-    sum of all entries off the diagonal cannot grow. As in LAPACK, a row and column take part where
-    that shrinks their sum by a twentieth, diagonal included; here the sum includes the norm that is
-    small `enough`, too. So a triangular matrix, which no scaling makes symmetric, becomes nearly
-    diagonal, and a matrix that needs no squaring stays as it is.
+    Osborne's iteration on all rows and columns at once takes half of each step. So the sum of all
+    entries off the diagonal cannot grow. As in LAPACK, a row and column take part if this shrinks
+    their sum, diagonal included, by a twentieth. Here the sum also includes the norm that is small
+    `enough`. So a triangular matrix, which no scaling makes symmetric, becomes nearly diagonal, and
+    a matrix that needs no squaring does not change.
 
     **References:** Osborne 1960; Parlett and Reinsch 1969; James, Langou and Lowery 2014.
     """
@@ -93,13 +93,13 @@ def _balance(size: Square, enough: float) -> Column:
 
 
 def _power_of_two(exponent: Numbers, like: Square) -> Numbers:
-    """Exactly that power, which `exp2` is not, in the dtype of a matrix."""
-    one = jnp.ones_like(exponent)  # of a scalar one JAX forgets over which axes it varies
+    """Return the exact power of two in the dtype of a matrix; `exp2` is not exact."""
+    one = jnp.ones_like(exponent)  # a scalar 1 would lose the mesh axes over which it varies
     return jnp.ldexp(one, exponent.astype(int)).astype(like.dtype)
 
 
 def _pade(a: Square, numerator: tuple[int, ...]) -> Square:
-    """The diagonal Padé approximant: even powers for both polynomials, odd ones with `a`."""
+    """Return the diagonal Padé approximant; even and odd powers serve both polynomials."""
     c = [jnp.asarray(float(v), a.dtype) for v in numerator]
     eye, a2 = eye_like(a), a @ a
     even, odd, power = c[0] * eye, c[1] * eye, eye
@@ -111,5 +111,5 @@ def _pade(a: Square, numerator: tuple[int, ...]) -> Square:
 
 
 def frechet(a: Numbers, e: Numbers) -> Numbers:
-    """The derivative of `exponential` at `a` in the direction `e`."""
+    """Return the derivative of `exponential` at `a` in the direction `e`."""
     return jax.jvp(exponential, (a,), (e,))[1]

@@ -1,14 +1,14 @@
 r"""The principal logarithm, by inverse scaling and squaring of the Schur form.
 
-Square roots are taken until $T^{1/2^s} = I + M$ is near the identity; then $\log(I + M)$ is a
-Padé approximant in partial fractions, $\sum_j w_j M (I + x_j M)^{-1}$ with the nodes and weights of
-Gauss and Legendre on $[0, 1]$, and $\log T = 2^s \log(I + M)$. What the subtraction of $I$ would
-cancel is computed another way: the diagonal of $M$ is `expm1(log(t) / 2^s)`, that of the result
-`log(t)`.
+Repeated square roots bring $T^{1/2^s} = I + M$ near the identity. Then $\log(I + M)$ is a Padé
+approximant in partial fractions, $\sum_j w_j M (I + x_j M)^{-1}$ with the nodes and weights of
+Gauss and Legendre on $[0, 1]$, and $\log T = 2^s \log(I + M)$. The subtraction of $I$ would cancel
+digits on the diagonal. Therefore the diagonal of $M$ is `expm1(log(t) / 2^s)`, and that of the
+result is `log(t)`.
 
 The derivative is that of the exponential, inverted: $L_{\exp}(X, dX) = dA$ with $X = \log A$. The
-same square roots solve this equation for $dX$ (a Sylvester equation for each), and
-its transpose by transposing; its own derivatives are those of the exponential.
+same square roots solve this equation for $dX$, with a Sylvester equation for each root. The
+transposed equation is solved by transposing. Higher derivatives are those of the exponential.
 
 **References:** Al-Mohy and Higham 2012; Al-Mohy, Higham and Relton 2013 for the derivative.
 """
@@ -46,7 +46,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _NODES, _WEIGHTS = ((_NODES + 1) / 2).tolist(), (_WEIGHTS / 2).tolist()
 _MOST_ROOTS = 100
 
-# How many roots were taken, the last of them, and its derivative.
+# The number of roots, the last root, and its derivative.
 State: TypeAlias = tuple[Number, tuple[Square, Square]]
 
 
@@ -56,7 +56,10 @@ def _near_enough(dtype: DType) -> float:
 
 
 def logarithm(a: Arraylike, *, upper_triangular: bool = False) -> Numbers:
-    """The `x` with `expm(x) = a` and eigenvalues with imaginary parts within pi, `(..., n, n)`."""
+    """Return `x` with `expm(x) = a` and eigenvalues with imaginary parts within pi.
+
+    `a` and `x`: `(..., n, n)`.
+    """
     require_square("logm", a)
     return _logarithm(a, upper_triangular=upper_triangular)
 
@@ -67,7 +70,7 @@ def _logarithm(a: Square, *, upper_triangular: bool) -> Square:
 
 
 def _with_factors(a: Square, upper_triangular: bool) -> tuple[Square, Square, Square]:
-    """The logarithm and the Schur form of `a`, which is constant to derivatives."""
+    """Return the logarithm and the Schur form of `a`; derivatives take the form as constant."""
     log = custom_jvp(lambda a: _evaluated(a, upper_triangular))
 
     @log.defjvp
@@ -98,7 +101,10 @@ def _evaluated(a: Square, upper_triangular: bool) -> tuple[Square, Square, Squar
 
 
 def _pushed(t: Square, u: Square, e: Square) -> Square:
-    """The derivative in the basis `u`, at a triangular `t`, with the roots made once more."""
+    """Return the derivative along `e`, in the basis `u`, at a triangular `t`.
+
+    It computes the roots again.
+    """
     inside = adjoint(u) @ e.astype(t.dtype) @ u
     steps, (root, e) = _roots(t, inside, differentiate=True)
     eye, m = eye_like(t), _distance(t, root, steps)
@@ -110,7 +116,7 @@ def _pushed(t: Square, u: Square, e: Square) -> Square:
 
 
 def _roots(t: Square, e: Square, *, differentiate: bool = False) -> State:
-    """How many square roots bring `t` near the identity, the last of them, and its derivative."""
+    """Return the number of square roots to near the identity, the last one, and its derivative."""
     eye, limit = eye_like(t), _near_enough(t.dtype)
 
     def far(state: State) -> Flag:
@@ -129,7 +135,7 @@ def _roots(t: Square, e: Square, *, differentiate: bool = False) -> State:
 
 
 def _distance(t: Square, root: Square, steps: Number) -> Square:
-    """`root - I` without cancellation on the diagonal."""
+    """Return `root - I` without cancellation on the diagonal."""
     logs = jnp.log(jnp.diagonal(t)) * jnp.exp2(-steps).astype(t.dtype)
     return _with_diagonal(root, jnp.expm1(logs))
 

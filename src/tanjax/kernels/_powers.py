@@ -1,7 +1,7 @@
 r"""Fractional powers: $A^t = A^k e^{(t - k)\log A}$, with `k` the whole number next to `t`.
 
-The logarithm and the exponential bring their derivatives with them; the whole part is products, so
-that no power is larger than a half where digits are lost in proportion to it.
+The logarithm and the exponential have derivatives. Their loss of digits grows with the power, so
+they compute a power of at most a half, and products compute the whole part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._square_root import square_root
 
 
 def fractional_power(a: Arraylike, t: float, *, upper_triangular: bool = False) -> Numbers:
-    """The principal power `t`, a number, of `(..., n, n)`."""
+    """Return the principal power `t`, a number, of `(..., n, n)`."""
     require_square("fractional_matrix_power", a)
     (a,) = inexact(a)
     whole, rest = split_power(t)
@@ -35,7 +35,7 @@ def fractional_power(a: Arraylike, t: float, *, upper_triangular: bool = False) 
 
 
 def split_power(t: float) -> tuple[int, Fraction]:
-    """A power as the nearest whole number and the rest."""
+    """Split a power into the nearest whole number and the rest."""
     exact = Fraction(t)
     whole = round(exact)
     return whole, exact - whole

@@ -1,7 +1,7 @@
 """The Moore-Penrose inverse, differentiated at constant rank and not through its SVD.
 
-JAX has the same rule, and before version 0.12 drops it in loops: AD of an SVD is nan where
-singular values are equal, and inaccurate where they nearly are.
+JAX has the same rule, but before version 0.12 drops it in loops. AD of an SVD is nan at equal
+singular values, and inaccurate at nearly equal ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ Inverse = Inexact[DenseArray, "*batch n m"]
 
 
 def pseudo_inverse(a: Matrix, rtol: Factor | None = None) -> Inverse:
-    """Of matrices `(..., m, n)`; singular values below `rtol` times the largest count as zero."""
+    """Return the inverse of matrices `(..., m, n)`.
+
+    Singular values below `rtol` times the largest count as zero.
+    """
     inverse = custom_jvp(lambda a: jnp.linalg.pinv(a, rtol=rtol))
 
     @inverse.defjvp

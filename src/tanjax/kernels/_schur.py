@@ -1,9 +1,9 @@
-"""The Schur form of a matrix, and what is solved with triangular matrices.
+"""The Schur form of a matrix, and equations with triangular matrices.
 
-Nothing here is differentiated. The recurrences go column by column, each one triangular system, so
-that a matrix of `n` columns takes `n` steps of $O(n^2)$. Complex arithmetic throughout, also for
-real matrices, unless they are triangular from the start: four times the work of LAPACK's real
-quasi-triangular form, and no blocks of two to tell apart.
+JAX does not differentiate these functions. The recurrences go column by column. Each column is one
+triangular system, so a matrix of `n` columns takes `n` steps of $O(n^2)$. Real matrices also use
+complex arithmetic, unless they are triangular from the start. This is four times the work of
+LAPACK's real quasi-triangular form, and needs no special case for blocks of two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._shapes import Between, Column, Factors, Flag, Index, Numbers, Rows, Squar
 
 
 def batched(signature: str) -> Callable[[Function], Function]:
-    """A function of matrices on batches of them, for one dtype, in full precision."""
+    """Decorate a function of matrices: batch it, cast to one dtype, use full precision."""
 
     def decorate(f: Function) -> Function:
         @functools.wraps(f)
@@ -43,7 +43,7 @@ def batched(signature: str) -> Callable[[Function], Function]:
 
 
 def inexact(*args: Arraylike) -> list[Numbers]:
-    """Arrays of one dtype, floating or complex."""
+    """Cast all arguments to arrays of one dtype, floating or complex."""
     dtype = jnp.result_type(*args)
     if not jnp.issubdtype(dtype, jnp.inexact):
         dtype = jnp.zeros(()).dtype
@@ -58,19 +58,20 @@ def require_square(name: str, a: Arraylike) -> None:
 
 
 def adjoint(a: Numbers) -> Numbers:
-    """The conjugate transpose."""
+    """Return the conjugate transpose."""
     return jnp.conj(jnp.swapaxes(a, -1, -2))
 
 
 def eye_like(a: Square) -> Square:
-    """The unit matrix of the size and dtype of `a`."""
+    """Return the unit matrix of the size and dtype of `a`."""
     return jnp.eye(a.shape[-1], dtype=a.dtype)
 
 
 def schur(a: Square, *, upper_triangular: bool = False) -> Factors:
-    """`(t, u)` with `a = u t u^H`, `t` upper triangular, `u` unitary; complex, not differentiated.
+    """Return `(t, u)` with `a = u t u^H`, `t` upper triangular, `u` unitary.
 
-    A matrix that is upper triangular already is its own Schur form, in its own dtype.
+    Both are complex, and constant to derivatives. With `upper_triangular`, `a` is its own Schur
+    form, in its own dtype.
     """
     fixed = lax.stop_gradient(a)
     if upper_triangular:
@@ -80,26 +81,26 @@ def schur(a: Square, *, upper_triangular: bool = False) -> Factors:
 
 
 def turned(t: Square, u: Square) -> Square:
-    """`u t u^H`."""
+    """Return `u t u^H`."""
     return u @ t @ adjoint(u)
 
 
 def as_real_if(like: Numbers, x: Numbers) -> Numbers:
-    """The real part of `x` where `like` is real: what is real in exact arithmetic."""
+    """Return the real part of `x` if `like` is real: then exact arithmetic gives a real result."""
     return x if jnp.iscomplexobj(like) else jnp.real(x)
 
 
 def nan_if(bad: Flag, x: Numbers) -> Numbers:
-    """`x`, or nan everywhere."""
+    """Return `x`, or nan in every entry if `bad`."""
     return jnp.where(bad, jnp.full_like(x, jnp.nan), x)
 
 
 def leaves_the_reals(like: Square, t: Square, x: Square) -> Flag:
-    """Whether a principal function, cut along the negative axis, is not real for a real matrix.
+    """True if a principal function, cut along the negative axis, is not real for a real matrix.
 
     **Arguments:** `like`: the matrix; `t`: its complex Schur form; `x`: the complex result. An
-    eigenvalue counts as negative if it is, to rounding errors; ill-conditioned ones, which those
-    errors move off the axis, are known by the imaginary part that they leave in the result.
+    eigenvalue counts as negative if it is negative within rounding errors. These errors move
+    ill-conditioned eigenvalues off the axis; an imaginary part in the result reveals them.
     """
     if jnp.iscomplexobj(like) or not jnp.iscomplexobj(x):
         return jnp.zeros((), bool)
@@ -112,7 +113,7 @@ def leaves_the_reals(like: Square, t: Square, x: Square) -> Flag:
 
 
 def solve_upper(m: Square, b: Column, *, lower: bool = False) -> Column:
-    """Solve with the upper (or lower) triangle of `m` for one column."""
+    """Solve a system with the upper (or lower) triangle of `m` for one column."""
     return lax.linalg.triangular_solve(m, b[:, None], left_side=True, lower=lower)[:, 0]
 
 
@@ -125,16 +126,16 @@ def sylvester_of_triangular(
     lower_r: bool = False,
     lower_s: bool = False,
 ) -> Between:
-    """The `y` with `r y + y s = f`, or with `stein` `y - r y s = f`, for triangular `r` and `s`.
+    """Return `y` with `r y + y s = f`, or with `stein` `y - r y s = f`, for triangular `r` and `s`.
 
-    A column of `y` depends on those before it where `s` is upper triangular, and on those after it
-    where it is lower. **References:** Bartels and Stewart 1972; Kitagawa 1977 for the second.
+    A column of `y` depends on the columns before it if `s` is upper triangular, and on those after
+    it if `s` is lower. **References:** Bartels and Stewart 1972; Kitagawa 1977 for `stein`.
     """
     n, eye = s.shape[-1], eye_like(r)
 
     def step(i: Index, y: Between) -> Between:
         k = n - 1 - i if lower_s else i
-        mixed = y @ s[:, k]  # the columns that are not known yet are zero
+        mixed = y @ s[:, k]  # unsolved columns of `y` are zero
         if stein:
             column = solve_upper(eye - s[k, k] * r, f[:, k] + r @ mixed, lower=lower_r)
         else:
@@ -145,10 +146,10 @@ def sylvester_of_triangular(
 
 
 def sqrt_of_triangular(t: Square) -> Square:
-    r"""The upper triangular `r` with `r r = t` and roots in the right half plane on its diagonal.
+    r"""Return the upper triangular `r` with `r r = t` and diagonal in the right half plane.
 
-    Column `j` above the diagonal solves $(R_{<j} + r_{jj})\,x = t_{<j,j}$. Where zero eigenvalues
-    make that singular, the root is zero if it exists and nan if not.
+    Column `j` above the diagonal solves $(R_{<j} + r_{jj})\,x = t_{<j,j}$. If zero eigenvalues make
+    this system singular, the entry is zero if a root exists, and nan if not.
     **References:** Björck and Hammarling 1983.
     """
     n = t.shape[-1]

@@ -1,10 +1,11 @@
 r"""The roots of $1 + \sum_j \omega_j / (\delta_j - x)$ with weights $\omega_j > 0$, all at once.
 
-There is one root to the right of every pole. It is given as the nearer pole and an offset from it:
-the differences from all poles, of which the eigenvectors are made, are right to the last digits
-only so. A step solves the rational function that has, at the point, the sums over the poles to the
-left and to the right and their slopes ("the middle way"), and bisects where that leaves the
-interval in which the root is known to be: about seven steps, for the slowest of all roots.
+One root lies to the right of every pole. The result is the nearer pole and an offset from it. Only
+this form keeps the last digits of the differences from all poles, which make the eigenvectors.
+
+A step ("the middle way") solves a rational function. At the point, this function has the sums over
+the poles to the left and to the right, and their slopes. A step bisects if the solution leaves the
+interval that holds the root. The slowest of all roots takes about seven steps.
 
 **References:** Bunch, Nielsen and Sorensen 1978; Li 1993.
 """
@@ -20,7 +21,7 @@ from jaxtyping import Bool, Float, PyTree
 from tanjax import _compat
 from tanjax._typing import DenseArray, Natural
 
-# What no root has needed: at most 20, if a bisection follows every other step.
+# More steps than any root has needed: at most 20, if every other step bisects.
 _STEPS = 100
 
 
@@ -42,7 +43,7 @@ class Sums(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Where the offset of a root is, and the offsets of the poles beside it."""
+    """The bounds of the offset of a root, and the offsets of the two poles beside it."""
 
     low: Natural
     high: Natural
@@ -51,7 +52,7 @@ class Interval(NamedTuple):
 
 
 def sums_at(poles: Poles, origin: Natural, offset: Natural) -> Sums:
-    """One pass over the poles, with vectors over the roots: no matrix of differences."""
+    """Sum over the poles in one pass of vectors over the roots, without a matrix of differences."""
 
     def add(sums: PyTree, pole: PyTree) -> PyTree:
         at, weight = pole
@@ -67,7 +68,7 @@ def sums_at(poles: Poles, origin: Natural, offset: Natural) -> Sums:
 
 
 def roots(poles: Poles) -> tuple[Natural, Natural]:
-    """For every pole the root to its right: the pole next to that, and the offset from there."""
+    """Return for every pole the root to its right: the pole nearest to it, and the offset."""
     at, weights, active = poles
     last = active & ~jnp.roll(active, -1).at[-1].set(False)
     right = jnp.where(last, at + jnp.sum(weights), jnp.roll(at, -1))
@@ -89,7 +90,7 @@ def roots(poles: Poles) -> tuple[Natural, Natural]:
 def _refined(
     poles: Poles, origin: Natural, guess: Natural, interval: Interval, last: Natural
 ) -> Natural:
-    """Steps until every root is found: the function there is rounding, or the step is."""
+    """Iterate until the function or the step is a rounding error at every root."""
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def step(state: PyTree) -> PyTree:
@@ -112,7 +113,7 @@ def _refined(
 
 
 def _middle_way(sums: Sums, x: Natural, interval: Interval, last: Natural) -> Natural:
-    """To the root of what interpolates the sums over the poles of either side."""
+    """Return the step to the root of the function that interpolates the sums of either side."""
     left, right = interval.left - x, interval.right - x
     one = sums.value - left * sums.slope_left
     alone = left * sums.value / _safe(one)
@@ -125,7 +126,10 @@ def _middle_way(sums: Sums, x: Natural, interval: Interval, last: Natural) -> Na
 def _two_poles_exact(
     value: Natural, x: Natural, interval: Interval, weights: Natural, last: Natural
 ) -> Natural:
-    """To the root of what keeps the two poles beside it and takes all others for constant."""
+    """Return the step to the root of the function with constant terms of all but two poles.
+
+    These two poles are beside the root.
+    """
     left, right = interval.left - x, interval.right - x
     beside = jnp.where(last, 0, jnp.roll(weights, -1))
     rest = value - weights / _safe(left) - beside / _safe(right)
@@ -135,14 +139,14 @@ def _two_poles_exact(
 
 
 def _root(square: Natural, linear: Natural, constant: Natural) -> Natural:
-    """The root of `square x² - linear x + constant` between the poles, without cancellation."""
+    """Return the root of `square x² - linear x + constant` between the poles, uncancelled."""
     root = jnp.sqrt(jnp.maximum(linear * linear - 4 * square * constant, 0))
     one = (linear - root) / _safe(2 * square)
     return jnp.where(linear <= 0, one, 2 * constant / _safe(linear + root))
 
 
 def _inside(x: Natural, interval: Interval) -> Natural:
-    """`x`, or a point between the ends: their geometric mean, where both have the same sign."""
+    """Return `x` if it is inside, else the mean of the ends; geometric if their signs agree."""
     low, high = interval.low, interval.high
     mean = jnp.sign(low) * jnp.sqrt(jnp.abs(low)) * jnp.sqrt(jnp.abs(high))
     middle = jnp.where(low * high > 0, mean, (low + high) / 2)

@@ -1,4 +1,4 @@
-"""Shapes of dense arrays that these functions share, for annotations."""
+"""Annotations for shapes of dense arrays that the kernels share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tanjax._typing import DenseArray
 
 Square: TypeAlias = Inexact[DenseArray, "n n"]
 Rows: TypeAlias = Inexact[DenseArray, "m m"]
-# What an equation maps, with the rows of its first matrix and the columns of its second one.
+# The unknown of an equation: the rows of its first matrix, the columns of its second one.
 Between: TypeAlias = Inexact[DenseArray, "m n"]
 Column: TypeAlias = Inexact[DenseArray, " n"]
 # Any shape: batches of matrices, eigenvalues in a grid.

@@ -1,9 +1,9 @@
 r"""The nuclear norm and the extreme singular values of dense matrices, differentiable twice.
 
-All three are sums $\sum_i w_i\sigma_i$ with weights that do not change: with slopes
-$G = U\,\mathrm{diag}(w)V^H$, whose derivative by divided differences of weights needs no vectors of
-equal singular values. AD of a decomposition is nan wherever any two are equal: always in a
-circulant matrix, or in one of low rank added to the identity.
+All three are sums $\sum_i w_i\sigma_i$ with constant weights. Their slopes are
+$G = U\,\mathrm{diag}(w)V^H$. The derivative of a slope, by divided differences of weights, needs
+no vectors of equal singular values. AD of a decomposition is nan if any two singular values are
+equal, as in every circulant matrix, or in the identity plus a matrix of low rank.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Pairs: TypeAlias = Float[AnyArray, "*batch k k"]
 
 
 def of_singular_values(s: Values, ord: Order) -> Sum:
-    """The nuclear norm, or the largest (2) or least (-2) of the singular values `(..., k)`."""
+    """Return the nuclear norm, or the largest (2) or least (-2) of singular values `(..., k)`."""
     if ord == "nuc":
         return jnp.sum(s, axis=-1)
     return jnp.max(s, axis=-1, initial=0) if ord == 2 else jnp.min(s, axis=-1)
 
 
 def spectral_norm(a: Matrix, ord: Order) -> Sum:
-    r"""`of_singular_values` of matrices `(..., m, n)`.
+    r"""Return `of_singular_values` of matrices `(..., m, n)`.
 
-    **Derivative:** $\mathrm{Re}\langle G, \dot A\rangle$; at kinks, where extreme values are equal,
-    a subgradient, with nan for the second derivative. The nuclear norm has a kink where values are
-    zero, too: there its second derivative is that along matrices of the same rank.
+    **Derivative:** $\mathrm{Re}\langle G, \dot A\rangle$. At kinks, where extreme values are equal,
+    it is a subgradient, and the second derivative is nan. The nuclear norm also has a kink at zero
+    values: there its second derivative is the one along matrices of the same rank.
 
     **References:** Lewis and Sendov 2005; Noferini 2017.
     """
@@ -69,7 +69,7 @@ def _with_slope(a: Matrix, ord: Order) -> tuple[Sum, Slope]:
 
 
 def _weights(s: Values, ord: Order) -> Values:
-    """One for each value that counts; equal extreme values share one."""
+    """Return weight 1 for each value in the sum; equal extreme values share one weight."""
     if ord == "nuc":
         return jnp.ones_like(s)
     extreme = (s == of_singular_values(s, ord)[..., None]).astype(s.dtype)
@@ -77,7 +77,11 @@ def _weights(s: Values, ord: Order) -> Values:
 
 
 def _slope_dot(a: Matrix, a_dot: Matrix, ord: Order) -> Slope:
-    """By the Hermitian and the skew part of `U^H A' V`, and what is outside of thin factors."""
+    """Return the tangent of the slope along `a_dot`.
+
+    Its parts come from the Hermitian and the skew part of `U^H a_dot V`, and from the complement
+    of the thin factors.
+    """
     u, s, vh = jnp.linalg.svd(a, full_matrices=False)
     uh, v = adjoint(u), adjoint(vh)
     w = _weights(s, ord)
@@ -95,7 +99,10 @@ def _slope_dot(a: Matrix, a_dot: Matrix, ord: Order) -> Slope:
 
 
 def _quotients(s: Values, w: Values, ord: Order) -> tuple[Pairs, Pairs, Values]:
-    """`(w_i - w_j) / (s_i - s_j)`, `(w_i + w_j) / (s_i + s_j)`, `w_i / s_i`; 0 of no weight."""
+    """Return the factors of `_slope_dot`, quotients that are 0 if the numerator is 0.
+
+    They are `(w_i - w_j) / (s_i - s_j)`, `(w_i + w_j) / (s_i + s_j)` and `w_i / s_i`.
+    """
     eye = jnp.eye(s.shape[-1], dtype=bool)
     pairs = lambda x: (x[..., :, None], x[..., None, :])
     (si, sj), (wi, wj) = pairs(s), pairs(w)
@@ -103,14 +110,14 @@ def _quotients(s: Values, w: Values, ord: Order) -> tuple[Pairs, Pairs, Values]:
     is_kink = (jnp.abs(si - sj) <= noise) & (wi + wj > 0) & ~eye & (ord != "nuc")
     differences = _quotient(wi - wj, si - sj)
     differences = jnp.where(is_kink, jnp.asarray(jnp.nan, s.dtype), differences)
-    # What is zero to rounding does not move along matrices of the same rank.
+    # Along matrices of the same rank, singular values that are zero to rounding stay zero.
     null = noise if ord == "nuc" else jnp.full_like(noise, -jnp.inf)
     sums = _quotient(wi + wj, si + sj, null)
     return differences, sums, _quotient(w, s, null[..., 0] / 2)
 
 
 def _quotient(above: Values, below: Values, null: Values | float = -np.inf) -> Values:
-    """Zero of no weight, and where the denominator counts as zero."""
+    """Return `above / below`, or zero if the numerator is 0 or the denominator at most `null`."""
     zero = (above == 0) | (below <= null)
     above = jnp.where(zero, jnp.zeros_like(above), above)
     return jnp.where(zero, above, above / jnp.where(zero, jnp.ones_like(below), below))

@@ -1,22 +1,22 @@
 r"""Functions of Hermitian matrices, and their products with columns.
 
 With $A = U\,\mathrm{diag}(\lambda)\,U^H$ a function is $F = U\,\mathrm{diag}(f(\lambda))\,U^H$.
-Its product $F b = U (f(\lambda) \odot U^H b)$ takes nothing of order $n^3$ beside the eigenvectors,
-and the cotangent of $F$ that it makes, $\bar y b^\top$, stays thin until it is weighted. Five maps
-share one `eigh`:
+Its product $F b = U (f(\lambda) \odot U^H b)$ costs $O(n^2)$ per column beside the eigenvectors.
+The product's cotangent of $F$, $\bar y b^\top$, stays thin until it is weighted. Five maps share
+one `eigh`:
 
 | map | | transposed, at $A$ or $A^\top$ | its derivative by $A$ |
 |---|---|---|---|
-| `WHOLE` | $F$, which has no operand | | `ALONG` |
+| `WHOLE` | $F$, without an operand | | `ALONG` |
 | `ALONG` | $L(E) = U (D \odot U^H E\,U)\,U^H$ | `ALONG` | the second |
 | `TIMES` | $F b$ | `TIMES` | `ALONG_TIMES` |
 | `ALONG_TIMES` | $L(E)\,b$ | `ALONG_OUTER`, `ALONG_TIMES` | the second, times $b$ |
 | `ALONG_OUTER` | $L(p q^\top)$ | `ALONG_TIMES` twice | the second, of $p q^\top$ |
 
-with the divided differences $D_{ij} = f[\lambda_i, \lambda_j]$. Each takes `eigh` as given, so its
-body is kept from AD (`_custom_jvp.py`), and as a tangent it is bound with its transpose
-(`_linear`). Second derivatives by the matrix and what the function closes over are AD through
-`eigh`, for distinct eigenvalues only, as third ones are.
+with the divided differences $D_{ij} = f[\lambda_i, \lambda_j]$. Each map takes `eigh` as given, so
+AD must not see its body (`_custom_jvp.py`). A tangent binds the map together with its transpose
+(`_linear`). Mixed second derivatives, by the matrix and by arrays that the function closes over,
+are AD through `eigh`, for distinct eigenvalues only. So are third derivatives.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ._schur import adjoint, batched, require_square
 from ._shapes import Column, Numbers, Square
 
 Columns: TypeAlias = Shaped[DenseArray, "n k"]
-# Of a matrix `Spectral` and operands.
+# A function of a `Spectral` and operands.
 Map: TypeAlias = Callable[..., Numbers]
 Tangent: TypeAlias = AnyArray  # or JAX's symbolic zero
 
 
 class Spectral(NamedTuple):
-    """A function, a matrix, its `eigh`, and what the function closes over.
+    """A function, a matrix, its `eigh`, and the arrays that the function closes over.
 
-    `w` and `u` only save a factorisation: that they depend on `a` is in the derivative by `a`.
+    `w` and `u` only save a factorisation. The derivative by `a` contains their dependence on `a`.
     """
 
     f: divided.Pointwise
@@ -61,18 +61,18 @@ class Spectral(NamedTuple):
 
     @property
     def T(self) -> Spectral:
-        """That of the transposed matrix."""
+        """The `Spectral` of the transposed matrix."""
         return self._replace(a=self.a.T, u=jnp.conj(self.u))
 
     def second(self, h: Square, k: Square) -> Square:
-        """The second derivative of the function's matrix."""
+        """Return the second derivative of the function's matrix along `h` and `k`."""
         return divided.second(self.f, self.a, self.held, h, k)
 
 
 def of_hermitian(a: Arraylike, func: divided.Entries, symmetrize: bool = True) -> Numbers:
-    """`func` of the Hermitian part of `(..., n, n)`, by its eigenvalues.
+    """Return `func` of the Hermitian part of `(..., n, n)`, by its eigenvalues.
 
-    Without `symmetrize`, `a` is that part already.
+    Without `symmetrize`, `a` must be Hermitian.
     """
     require_square("funm_hermitian", a)
     return _of_hermitian(a, func=func, symmetrize=symmetrize)
@@ -84,12 +84,12 @@ def _of_hermitian(a: Square, *, func: divided.Entries, symmetrize: bool) -> Squa
     if a.size == 0:
         return a
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        a = divided.hermitian(a)  # else this is done in the eigenbasis, where it needs no memory
+        a = divided.hermitian(a)  # real functions do this in the eigenbasis, without extra memory
     return _apply(WHOLE, _factored(f, a, held, symmetrize))
 
 
 def multiply_hermitian(a: Arraylike, b: Arraylike, func: divided.Entries) -> Numbers:
-    """`func` of the Hermitian part of `(..., n, n)` times `(n,)` or `(..., n, k)`."""
+    """Return `func` of the Hermitian part of `(..., n, n)`, times `(n,)` or `(..., n, k)`."""
     require_square("funm_multiply", a)
     if jnp.ndim(b) == 1:
         return _product(a, jnp.asarray(b)[:, None], func=func)[..., 0]
@@ -116,9 +116,9 @@ def _factored(f: divided.Pointwise, a: Square, held: PyTree, symmetrize: bool = 
 class SpectralMap(NamedTuple):
     """A map that is linear in each operand, and its derivatives.
 
-    `body(weights, u, *operands)` takes values or divided differences as `weights(f, held, w)` gives
-    them, and `moved(f, held, held_dot, w)` their tangent. `transposes[i](s, *others, y)` is the
-    cotangent of operand `i`; `by_matrix(s, a_dot, *operands)` the derivative by the matrix.
+    `weights(f, held, w)` returns values or divided differences for `body(weights, u, *operands)`.
+    `moved(f, held, held_dot, w)` is the tangent of the weights. `transposes[i](s, *others, y)` is
+    the cotangent of operand `i`. `by_matrix(s, a_dot, *operands)` is the derivative by the matrix.
     """
 
     body: Map
@@ -141,7 +141,7 @@ def _apply(rule: SpectralMap, s: Spectral, *operands: Numbers) -> Numbers:
         s = Spectral(f, *parts)
         out = _apply(rule, s, *operands)
         terms = [_linear(rule, s, operands, place, x) for place, x in enumerate(dots) if moves(x)]
-        if moves(a_dot):  # in the dtype of the result: a cast's transpose takes the real part
+        if moves(a_dot):  # cast to the result's dtype: the transpose of a cast takes the real part
             terms.append(rule.by_matrix(s, a_dot.astype(out.dtype), *operands))
         if any(map(moves, jax.tree.leaves(held_dot))):
             w, u = jnp.linalg.eigh(s.a)
@@ -155,17 +155,17 @@ def _apply(rule: SpectralMap, s: Spectral, *operands: Numbers) -> Numbers:
 
 
 def moves(dot: Tangent) -> bool:
-    """Whether it is no symbolic zero."""
+    """True if the tangent is not a symbolic zero."""
     return not isinstance(dot, SymbolicZero)
 
 
 def instantiated(dot: Tangent) -> Numbers:
-    """A tangent as an array."""
+    """Return a tangent as an array."""
     return dot if moves(dot) else jnp.zeros(dot.aval.shape, dot.aval.dtype)
 
 
 def _linear(rule: SpectralMap, s: Spectral, operands: PyTree, place: int, dot: Numbers) -> Numbers:
-    """The map with `dot` in the place of one operand, as a linear map with its transpose."""
+    """Apply the map with `dot` as one operand, as a linear map with its transpose."""
     f, others = s.f, [*operands[:place], *operands[place + 1 :]]
     parts, tree = jax.tree.flatten((s[1:], others))
 

@@ -1,7 +1,7 @@
 """The principal square root, by the Schur method.
 
 `x x = a` gives `x dx + dx x = da`: the derivative solves a Sylvester equation with `x` on both
-sides, whose Schur form came with the root. So nothing is factorised twice, in no mode and order.
+sides. The Schur form of `x` came with the root, so all modes and orders use one factorisation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._shapes import Numbers, Square
 
 
 def square_root(a: Arraylike, *, upper_triangular: bool = False) -> Numbers:
-    """The `x` with `x x = a` and eigenvalues in the right half plane, `(..., n, n)`."""
+    """Return `x` with `x x = a` and eigenvalues in the right half plane, `(..., n, n)`."""
     require_square("sqrtm", a)
     return _square_root(a, upper_triangular=upper_triangular)
 
@@ -39,7 +39,7 @@ def _square_root(a: Square, *, upper_triangular: bool) -> Square:
 
 
 def _with_factors(a: Square, upper_triangular: bool) -> tuple[Square, Square, Square]:
-    """The root and its Schur form `(x, r, u)`; the factors are constants to derivatives."""
+    """Return the root and its Schur form `(x, r, u)`; derivatives take the form as constant."""
     root = custom_jvp(lambda a: _evaluated(a, upper_triangular))
 
     @root.defjvp

@@ -1,10 +1,10 @@
 r"""Eigenvalues of symmetric tridiagonal matrices, by bisection.
 
-The elimination of $T - x I$ without row exchanges has as many negative pivots as there are
-eigenvalues below `x` (Sylvester; a pivot of zero is moved by the least number, which moves `x` by
-less than its rounding error). Every eigenvalue halves an interval of its own by that count: one
-scan over the rows with vectors over the eigenvalues, as often as the dtype has digits. So the cost
-is $O(n^2)$, the memory $O(n)$, and the error a few roundings of $\|T\|$, for every matrix.
+The elimination of $T - x I$ without row exchanges has one negative pivot for each eigenvalue below
+`x` (Sylvester). A zero pivot moves by the least positive number, which moves `x` by less than its
+rounding error. The count halves an interval for every eigenvalue: one scan over the rows, with
+vectors over the eigenvalues, per digit of the dtype. So the cost is $O(n^2)$, the memory $O(n)$,
+and the error a few roundings of $\|T\|$, for every matrix.
 
 **References:** Givens 1954; Kahan 1966; Demmel, Dhillon and Ren 1995.
 """
@@ -22,10 +22,10 @@ from tanjax._typing import DenseArray, Natural, Scalar
 def in_range(
     diag: Float[DenseArray, " n"], off: Float[DenseArray, " m"]
 ) -> tuple[Float[DenseArray, " n"], Float[DenseArray, " m"], Scalar, Natural]:
-    """The matrix with entries up to 1, the power of two that was taken out, and whether it is nan.
+    """Return the matrix scaled to entries up to 1, the exponent of two, and a flag for nan or inf.
 
-    Without it squares leave the range of the dtype. A matrix with an `inf` or a `nan` is the zero
-    matrix here: its eigenvalues are nan, and nothing is to be found of them.
+    Without the scaling, squares overflow or underflow. A matrix with an `inf` or a `nan` becomes
+    the zero matrix; the caller sets its eigenvalues to nan.
     """
     sizes = jnp.concatenate([jnp.abs(diag), jnp.abs(off)])
     largest = jnp.max(sizes, initial=0)
@@ -37,7 +37,7 @@ def in_range(
 
 
 def times_power(x: Natural, exponent: Scalar) -> Natural:
-    """`x` times a power of two, which may itself be out of the range of the dtype."""
+    """Return `x` times a power of two, even if the power itself overflows or underflows."""
     half = exponent // 2
     return jnp.ldexp(jnp.ldexp(x, half), exponent - half)
 
@@ -45,7 +45,7 @@ def times_power(x: Natural, exponent: Scalar) -> Natural:
 def tridiagonal_eigenvalues(
     diag: Float[DenseArray, " n"], off: Float[DenseArray, " m"]
 ) -> Float[DenseArray, " n"]:
-    r"""The eigenvalues, ascending, within a few $\epsilon\|T\|$; nan if an entry is not finite."""
+    r"""Return ascending eigenvalues within a few $\epsilon\|T\|$; nan if an entry is not finite."""
     if diag.shape[0] == 0:
         return diag
     diag, off, exponent, lost = in_range(diag, off)
@@ -54,7 +54,7 @@ def tridiagonal_eigenvalues(
     which = jnp.arange(diag.shape[0])
 
     def below(x: Natural) -> Natural:
-        """How many eigenvalues are below each number, or the number itself."""
+        """Return the number of eigenvalues at most each number."""
 
         def eliminate(carry: PyTree, row: PyTree) -> PyTree:
             pivot, count = carry
@@ -71,7 +71,7 @@ def tridiagonal_eigenvalues(
         above = below(middle) > which
         return (jnp.where(above, low, middle), jnp.where(above, middle, high)), None
 
-    # The sum of a row is less than 4, and halves of 4 are numbers that do not round.
+    # The sum of a row is less than 4, and halving 4 is exact.
     bounds = _compat.align((jnp.full_like(diag, -4), jnp.full_like(diag, 4)), diag)
     digits = jnp.finfo(diag.dtype).nmant
     high = lax.scan(halve, bounds, None, length=digits + 8)[0][1]

@@ -31,7 +31,7 @@ _MODULES = ("constants", "signatures", "systems")
 
 
 def __getattr__(name: str) -> Any:
-    """A unit by its name in the catalogue."""
+    """Return a unit by its name in the catalogue."""
     if name.startswith("__"):
         raise AttributeError(f"module 'tanjax.units' has no attribute {name!r}")
     if name in _MODULES:
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The functions of the module and every name of the catalogue that is an identifier."""
+    """Return the functions of the module and the names of the catalogue that are identifiers."""
     from . import _names
 
     names = (name for name in _names.known_names() if name.isidentifier())

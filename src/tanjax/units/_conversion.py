@@ -1,16 +1,16 @@
-"""Numbers in one unit as numbers in another, and which sums of units mean something.
+"""Conversion of numbers between units, and the units of sums and differences.
 
-Three kinds of units: *linear* ones (a factor), *affine* points (a factor and a zero: °C), and
-*logarithmic* points (a level over a reference: dBm). Between linear units of one dimension a
-conversion is one multiplication or one exact division; `conversion` gives it and is what hot
-paths use. `convert` does all of them, with the functions of the namespace it is given.
+There are three kinds of units: *linear* ones (a factor), *affine* points (a factor and a zero: °C),
+and *logarithmic* points (a level over a reference: dBm). Between linear units of one dimension a
+conversion is one multiplication or one exact division; hot paths get it from `conversion`.
+`convert` handles all kinds, with the functions of the namespace that you pass.
 
 Kelvin is both a temperature and a difference of temperatures. Beside a point of a scale it is a
-temperature, so it converts to °C, compares with it, and is subtracted from it as one; a difference
-is in Δ°C (`delta_degC`), and never turns into a point.
+temperature: it converts to °C, compares with it, and can be subtracted from it. A difference is in
+Δ°C (`delta_degC`), and never becomes a point.
 
-Sharp edge: decibels are levels, and only `convert` turns a level into the plain ratio of powers
-that it stands for (10 dB is 10, not the ratio of amplitudes, 3.16).
+Sharp edge: decibels are levels. Only `convert` changes a level to the plain ratio of powers that it
+stands for (10 dB is 10, not the ratio of amplitudes, 3.16).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ._unit import Numbers, Unit, one
 
 
 def conversion(a: Unit, b: Unit) -> tuple[float, float]:
-    """`(multiplier, divisor)`: a number in `b` is that in `a` times the one, divided by the other.
+    """Return `(multiplier, divisor)`: a number in `b` is `x * multiplier / divisor` for `x` in `a`.
 
-    At most one of them is not 1; it divides if the factor is one over an integer, so that
+    At most one of them is not 1. The divisor is used if the factor is one over an integer, so that
     7 m is exactly the float nearest to 0.007 km.
 
     **Raises:** `UnitError` if the dimensions differ or a unit is affine or logarithmic.
@@ -38,7 +38,7 @@ def conversion(a: Unit, b: Unit) -> tuple[float, float]:
     try:
         return a._conversions[id(b)]
     except KeyError:
-        pass  # outside of the handler, so that an error shows no KeyError
+        pass  # convert outside of the handler, so that an error shows no KeyError
     pair = a._conversions[id(b)] = _linear(a, b)
     return pair
 
@@ -57,7 +57,7 @@ def _linear(a: Unit, b: Unit) -> tuple[float, float]:
 
 
 def describe(unit: Unit) -> str:
-    """A unit with its dimension, for messages."""
+    """Return a unit with its dimension, for messages."""
     return f"{unit} ({unit.dimension})"
 
 
@@ -71,7 +71,7 @@ def _mismatch(operation: str, a: Unit, b: Unit, hint: str = "") -> UnitError:
 
 
 def is_step(unit: Unit, point: Unit) -> bool:
-    """Whether a linear unit counts differences of points of a scale: Δ°C, of levels dB."""
+    """True if a linear unit counts differences of points of a scale: Δ°C, or dB for levels."""
     if unit.dimension is not point.delta.dimension:
         return False
     named = any(symbol.startswith("Δ") for symbol, _ in unit.symbols)
@@ -79,7 +79,7 @@ def is_step(unit: Unit, point: Unit) -> bool:
 
 
 def convert(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
-    """A number in unit `a` as a number in unit `b`, also between points of scales.
+    """Convert a number in unit `a` to unit `b`, also between points of scales.
 
     **Arguments:** `xp`: the namespace whose `exp`, `log`, `log10`, `log2` and `power` fit the
     value (`numpy`, `jax.numpy`).
@@ -120,7 +120,7 @@ def _scale(value: Numbers, pair: tuple[float, float]) -> Numbers:
 
 
 def _convert_affine(value: Numbers, a: Unit, b: Unit) -> Numbers:
-    """`value · a + zero of a` in coherent units is `result · b + zero of b`; all are rational."""
+    """Solve `value · a + zero of a = result · b + zero of b`, with rational coefficients."""
     zero = [Fraction(0) if u.point is None else u.point.offset for u in (a, b)]  # type: ignore[union-attr]
     shift = (zero[0] - zero[1]) / b.factor.fraction
     scaled = _scale(value, conversion(a.delta, b.delta))
@@ -128,7 +128,7 @@ def _convert_affine(value: Numbers, a: Unit, b: Unit) -> Numbers:
 
 
 def _convert_levels(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
-    """Levels over references: through the ratio to one reference, or along the scale."""
+    """Convert levels: along the scale, or through the ratio of powers for a linear unit."""
     start, end = a.point, b.point
     if isinstance(start, Logarithmic) and isinstance(end, Logarithmic):
         if start.amplitude is not end.amplitude:
@@ -149,7 +149,7 @@ def _pair(ratio: Factor) -> tuple[float, float]:
 
 
 def _level_of(ratio: Factor, level: Factor) -> float:
-    """The level of an exact ratio in steps of `level`; exact for powers of ten."""
+    """Return the level of an exact ratio in steps of `level`; exact for powers of ten."""
     base, step = _base(level)
     number = float(ratio)
     if number <= 0:
@@ -159,7 +159,7 @@ def _level_of(ratio: Factor, level: Factor) -> float:
 
 
 def _base(level: Factor) -> tuple[int, Fraction]:
-    """Base and step of a level: a ratio is `base ** (step * level)`. Base 0 stands for e."""
+    """Return base and step of a level: a ratio is `base ** (step * level)`. Base 0 stands for e."""
     for name, base in (("ln10", 10), ("ln2", 2)):
         step = level * Factor(2, 1, ((name, Fraction(-1)),))
         if step.is_rational:
@@ -183,9 +183,9 @@ def _level(value: Numbers, level: Factor, xp: ModuleType) -> Numbers:
 
 
 def add_units(a: Unit, b: Unit) -> Unit:
-    """The unit of `x + y` for `x` in `a` and `y` in `b`: that of the point, else `a`.
+    """Return the unit of `x + y` for `x` in `a` and `y` in `b`: that of the point, else `a`.
 
-    A point and a difference make a point; the difference is converted to the point's `delta`.
+    A point plus a difference is a point. The caller converts the difference to the point's `delta`.
 
     **Raises:** `UnitError` if the dimensions differ, or for the sum of two points.
     """
@@ -217,10 +217,10 @@ def _two_points(b: Unit) -> str:
 
 
 def subtract_units(a: Unit, b: Unit) -> Unit:
-    """The unit of `x - y`.
+    """Return the unit of `x - y` for `x` in `a` and `y` in `b`.
 
-    The difference of two points is in `a.delta`; a point minus a difference is a point. Kelvin is
-    a point, too: 20 °C - 293.15 K is 0 Δ°C, and 293.15 K - 20 °C is 0 K.
+    The difference of two points is in `a.delta`. A point minus a difference is a point. Kelvin
+    counts as a point: 20 °C - 293.15 K is 0 Δ°C, and 293.15 K - 20 °C is 0 K.
 
     **Raises:** `UnitError` if the dimensions differ, or for a difference minus a point.
     """

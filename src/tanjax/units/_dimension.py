@@ -1,7 +1,6 @@
 """Dimensions: exponents of base dimensions, interned.
 
-There is one `Dimension` object for each combination of exponents, so that `a is b` is the test for
-equal dimensions.
+Each combination of exponents has one `Dimension` object, so `a is b` tests for equal dimensions.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from fractions import Fraction
 
-# The order in which they are printed; `level` is that of decibels, octaves and magnitudes.
+# In print order; `level` is the dimension of decibels, octaves and magnitudes.
 BASE = (
     "mass",
     "length",
@@ -36,7 +35,7 @@ class Dimension:
     exponents: tuple[tuple[str, Fraction], ...]
 
     def __new__(cls, exponents: Iterable[tuple[str, Fraction | int]] = ()) -> Dimension:
-        """The dimension with these exponents; a base dimension may come up more than once."""
+        """Return the dimension with these exponents; those of a repeated base dimension add up."""
         total: dict[str, Fraction] = {}
         for name, power in exponents:
             if name not in BASE:
@@ -79,7 +78,7 @@ class Dimension:
 
 
 def power_text(symbol: str, power: Fraction) -> str:
-    """`s2`, `m^(1/2)`; a caret where digits would be read as part of the symbol."""
+    """Return `s2`, `m^(1/2)`; with a caret if digits would read as part of the symbol."""
     if power == 1:
         return symbol
     if power.denominator != 1:
@@ -89,7 +88,7 @@ def power_text(symbol: str, power: Fraction) -> str:
 
 
 def layout(symbols: Iterable[tuple[str, Fraction]]) -> str:
-    """`kg m / s2`: what is multiplied, then each divisor behind its own slash."""
+    """Return `kg m / s2`: the factors, then each divisor after its own slash."""
     above = [power_text(s, p) for s, p in symbols if p > 0]
     below = [power_text(s, -p) for s, p in symbols if p < 0]
     return " / ".join([" ".join(above) or "1", *below])

@@ -1,9 +1,9 @@
 """Exact conversion factors.
 
-Factors are multiplied, divided and raised to powers before anybody asks for a number, and a float
-would lose a digit each time: `km ** 0.5` squared would not be `km`, nor 180 degrees `π`. Every
-factor that units meet is a rational number to a rational power times powers of a few constants
-(`π`, `ln 2`, `ln 10`), and that is what a `Factor` stores, in a unique form:
+Units multiply, divide and raise factors to powers before a program needs a number. A float would
+lose a digit each time: `km ** 0.5` squared would not be `km`, nor 180 degrees `π`. Every factor of
+a unit is a rational number to a rational power times powers of a few constants (`π`, `ln 2`,
+`ln 10`). A `Factor` stores it in a unique form:
 
     sign · radicand ** (1 / root) · π ** a · ln10 ** b · ln2 ** c
 
@@ -30,7 +30,7 @@ _CONSTANTS = {
 
 
 def integer_root(n: int, k: int) -> int | None:
-    """The integer `r` with `r**k == n`, or None. Newton's iteration on integers, from above."""
+    """Return the integer `r` with `r**k == n`, or None, by Newton's iteration from above."""
     if n < 2 or k == 1:
         return n
     r = 1 << -(-n.bit_length() // k)
@@ -42,7 +42,7 @@ def integer_root(n: int, k: int) -> int | None:
 
 
 def _reduce(radicand: Fraction, root: int) -> tuple[Fraction, int]:
-    """The same number with the smallest root: 4 ** (1/2) is 2 ** (1/1)."""
+    """Return the same number with the smallest root: 4 ** (1/2) is 2 ** (1/1)."""
     p = 2
     while p <= root:
         if root % p == 0:
@@ -56,7 +56,7 @@ def _reduce(radicand: Fraction, root: int) -> tuple[Fraction, int]:
 
 
 class Factor:
-    """An exact real number that a unit is of the coherent unit of its dimension. Immutable."""
+    """The exact ratio of a unit to the coherent unit of its dimension; immutable."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Factor:
 
     @property
     def is_rational(self) -> bool:
-        """Whether the number is a fraction."""
+        """True if the number is a fraction."""
         return self.root == 1 and not self.constants
 
     @property

@@ -1,6 +1,6 @@
-"""How units are written: `kg m / s2`, `kg·m/s²`, LaTeX, and names in full.
+"""Texts of units: `kg m / s2`, `kg·m/s²`, LaTeX, and names in full.
 
-What is written can be read back by `tj.unit`, so symbols are those of the catalogue.
+`tj.unit` reads these texts, so symbols are those of the catalogue.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BASE_SYMBOLS = {
     "printing": "pixel",
     "level": "Np",
 }
-LONG: dict[str, str] = {}  # symbol -> name in full, filled where symbols are given to units
-READERS: list[Callable[[str], object]] = []  # fill it for a symbol; the catalogue puts itself here
+LONG: dict[str, str] = {}  # symbol -> name in full, added when a unit gets its symbol
+READERS: list[Callable[[str], object]] = []  # add a symbol to LONG; the catalogue registers one
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LATEX = {"µ": r"\mu ", "Ω": r"\Omega ", "°": r"{}^{\circ}", "%": r"\%", "_": r"\_"} | {
     "Å": r"\AA ",
@@ -45,7 +45,7 @@ _LATEX = {"µ": r"\mu ", "Ω": r"\Omega ", "°": r"{}^{\circ}", "%": r"\%", "_":
 
 
 def short(symbols: Symbols) -> str:
-    """`kg m / s2`; the number one is `1`."""
+    """Return `kg m / s2`; the number one is `1`."""
     return layout(tuple(symbols))
 
 
@@ -69,19 +69,19 @@ def _latex_power(symbol: str, power: Fraction) -> str:
 
 
 def _long_power(symbol: str, power: Fraction) -> str:
-    if symbol not in LONG:  # a unit of a pickle may have a symbol not yet read here
+    if symbol not in LONG:  # this process may not have read the symbol of a pickled unit
         for read in READERS:
             read(symbol)
     return _unicode_power(LONG.get(symbol, symbol), power)
 
 
 def long_name(symbols: Symbols) -> str:
-    """`kilogram metre / second²`."""
+    """Return `kilogram metre / second²`."""
     return _joined(symbols, _long_power, " ", " / ")
 
 
 def format_unit(symbols: Symbols, spec: str) -> str:
-    """A unit under a format: none or `~`, `P` (Unicode), `L` (LaTeX, without dollars)."""
+    """Format a unit: none or `~`, `P` (Unicode), `L` (LaTeX, without dollars)."""
     style = spec.replace("~", "")
     if style == "":
         return short(symbols)

@@ -8,8 +8,8 @@ in arithmetic: `J / K mol` is `(J / K) mol`; write `J / K / mol` or `J / (K mol)
     power:       ("^" | "**") exponent | superscripts | digits right after a name
     exponent:    a signed number, or a fraction in parentheses
 
-A level right before a parenthesis is one over what is in it: `dB(mW)` is dBm, but `dB (mW)` is a
-product. `dBm/Hz` is the level over 1 mW/Hz, as it is meant; units made by algebra have no such.
+A level directly before a parenthesis takes its content as the reference: `dB(mW)` is dBm, but
+`dB (mW)` is a product. `dBm/Hz` is the level over 1 mW/Hz. Algebra on units makes no such level.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _TOKEN = re.compile(
 )
 _SUPERSCRIPTS = re.compile("[⁺⁻⁰¹²³⁴-⁹]+")
 _LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
-# One sign for each letter: ohm and angstrom signs, Greek mu.
+# Unicode has two signs for some letters: ohm, angstrom, mu.
 _LETTERS = str.maketrans({"\u2126": "Ω", "\u212b": "Å", "μ": "µ", "−": "-", "⁄": "/"})
 
 Lookup = Callable[[str], Unit | None]
 
 
 class UnknownName(Exception):
-    """A name that the look-up does not have."""
+    """Raised for a name that the look-up does not have."""
 
 
 class _Reader:
-    """The tokens of a text and how far it is read."""
+    """The tokens of a text and the place of the next one."""
 
     def __init__(self, text: str, look_up: Lookup) -> None:
         self.text, self.look_up, self.place = text, look_up, 0
@@ -77,7 +77,7 @@ class _Reader:
         return self.tokens[self.place] if self.place < len(self.tokens) else ("end", "the end")
 
     def take(self, *signs: str) -> str | None:
-        """The next token if it is one of these signs."""
+        """Take and return the next token if it is one of these signs."""
         kind, text = self.peek()
         if kind == "sign" and text in signs:
             self.place += 1
@@ -134,7 +134,7 @@ class _Reader:
         )
 
     def level_over_reference(self, level: Unit) -> Unit:
-        """What `dB(...)` is: a scale of levels over a reference of powers."""
+        """The unit `dB(...)`: a scale of levels over a reference of powers."""
         number, reference = self.atom()
         if number != ONE or not reference.is_linear or reference.dimension is LEVEL:
             raise self.error(f"a level of {level} is over a unit")
@@ -168,7 +168,7 @@ class _Reader:
 
 
 def _per(level: Unit, other: Unit) -> Unit:
-    """A level whose reference is per another unit: dBm/Hz, over 1 mW/Hz."""
+    """A level with its reference divided by another unit: dBm/Hz is over 1 mW/Hz."""
     if not other.is_linear or other.dimension is LEVEL:
         return level / other  # raises
     simple = len(other.symbols) == 1 and other.symbols[0][1] > 0
@@ -178,9 +178,9 @@ def _per(level: Unit, other: Unit) -> Unit:
 
 
 def evaluate(text: str, look_up: Lookup) -> tuple[Factor, Unit]:
-    """The number and the unit that a text is a product of.
+    """Return the number and the unit whose product a text is.
 
-    **Raises:** `UnitError` if it cannot be read, `UnknownName` for a name without a unit.
+    **Raises:** `UnitError` for a text outside of the grammar, `UnknownName` for an unknown name.
     """
     reader = _Reader(text, look_up)
     if not reader.tokens:

@@ -1,12 +1,11 @@
 """From a name to a unit: the small table first, the catalogue when a name is not in it.
 
-pint's catalogue is loaded at the first name that needs it (0.2 s) and read as exact rationals. Each
-unit is built once, from its definition, under the symbol that it is shown with: the catalogue's,
-or the name in full where prefix and symbol together would be read as another unit ("min" is no
-milli-inch).
+The first name that needs pint's catalogue loads it (0.2 s), as exact rationals. Each unit is built
+once, from its definition, under its printed symbol. That is the symbol of the catalogue, or the
+name in full if prefix and symbol together read as another unit ("min" is no milli-inch).
 
-Sharp edge: `_units` and `_prefixes` of pint's registry are the one private thing used here; pint
-has no public way to a definition as it was written.
+Sharp edge: this module uses the private `_units` and `_prefixes` of pint's registry. pint has no
+public way to a definition as it was written.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _known: dict[str, Unit | None] = {}
 
 
 def named(name: str) -> Unit | None:
-    """The unit of one name, prefixed or not, with or without digits as its power; else None."""
+    """Return the unit of one name, with optional prefix and digits as its power; else None."""
     try:
         return _known[name]
     except KeyError:
-        pass  # outside of the handler, so that an error shows no KeyError
+        pass  # look up outside of the handler, so that an error shows no KeyError
     with _lock:
         found = _known[name] = _look_up(name)
     return found
@@ -50,7 +49,7 @@ _format.READERS.append(named)
 
 
 def remember(name: str, unit: Unit) -> Unit:
-    """Give a unit to a name that has none."""
+    """Give a unit to a name without one, and return the unit."""
     with _lock:
         _format.LONG.setdefault(name, name)
         _known[name] = unit
@@ -68,7 +67,7 @@ def _look_up(name: str) -> Unit | None:
 
 
 def _entry(symbol: str, long: str) -> Symbols:
-    """A symbol for printing, its name in full remembered."""
+    """Return a symbol for printing, and remember its name in full."""
     _format.LONG.setdefault(symbol, long)
     return ((symbol, Fraction(1)),)
 
@@ -99,7 +98,7 @@ def _defined(definition: _table.Definition) -> Unit:
 
 
 def _base_or_named(name: str) -> Unit | None:
-    """Definitions also name base dimensions, `[length]`."""
+    """Return the unit of a name or of a base dimension, `[length]`: definitions name both."""
     if name[1:-1] in BASE and name[0] == "[":
         dimension = name[1:-1]
         return make(
@@ -109,7 +108,7 @@ def _base_or_named(name: str) -> Unit | None:
 
 
 def _difference(name: str) -> Unit | None:
-    """`delta_degC` or `Δ°C`: the linear unit of the differences of a scale."""
+    """Return the linear unit of the differences of a scale: `delta_degC` or `Δ°C`; else None."""
     for mark in ("delta_", "Δ"):
         if name.startswith(mark):
             rest = name.removeprefix(mark)
@@ -139,12 +138,12 @@ def _with_prefix(name: str) -> Unit | None:
 
 
 def _symbols(definition: _table.Definition) -> tuple[str, ...]:
-    """What takes a prefix of one letter: the symbol and names as short."""
+    """The names that take a prefix's symbol: the unit's symbol, and its names of one letter."""
     return (definition.symbol, *(name for name in definition.names if len(name) <= 1))
 
 
 def _prefixed(unit: Unit, prefix: str, long_prefix: str, factor: Factor) -> Unit:
-    """A multiple of a unit, under the symbol with the prefix's if that can be read back."""
+    """Return a multiple of a unit, under prefix and symbol if these read back as the multiple."""
     symbol = unit.symbols[0][0]
     long = long_prefix + _format.LONG.get(symbol, symbol)
     shown = long if prefix + symbol in _table.TAKEN else prefix + symbol
@@ -180,7 +179,7 @@ def registry() -> Any:
 
 
 def from_catalogue(name: str) -> Unit | None:
-    """The unit of a name in pint's catalogue, which knows prefixes, aliases and plurals."""
+    """Return the unit of a name in pint's catalogue, with its prefixes, aliases and plurals."""
     candidates = registry().parse_unit_name(name)
     if not candidates:  # pint's files have the Greek letter or the micro sign
         candidates = registry().parse_unit_name(name.replace("µ", "μ"))
@@ -205,7 +204,7 @@ def from_catalogue(name: str) -> Unit | None:
     base = registry()._units[canonical]
     symbol = unit.symbols[0][0]
     long = definition.name + _format.LONG.get(symbol, symbol)
-    # Only if it is read back as this unit: `m` and `in` together are minutes.
+    # A symbol must read back as this unit: `m` and `in` together are minutes.
     for shown in (short + symbol, definition.name + base.name):
         read = registry().parse_unit_name(shown) if shown.isidentifier() else ()
         if read and read[0][:2] == (prefix, canonical) and shown not in _table.DEFINITIONS:
@@ -214,7 +213,7 @@ def from_catalogue(name: str) -> Unit | None:
 
 
 def _has_prefix(canonical: str) -> bool:
-    """Whether pint keeps a prefixed unit as one of its own, as it does once it was asked for it."""
+    """True if pint stores a prefixed unit as a unit of its own, as it does after the first use."""
     return any(p and p + c == canonical for p, c, _ in registry().parse_unit_name(canonical))
 
 
@@ -244,7 +243,7 @@ def catalogued(canonical: str) -> Unit:
 
 
 def _shown(canonical: str, symbol: str | None) -> str:
-    """The symbol to print: the catalogue's, if it is read back as this unit."""
+    """The symbol to print: the catalogue's if it reads back as this unit, else the name."""
     if symbol and symbol not in _table.DEFINITIONS:
         symbol = symbol.replace("μ", "µ")
         read = registry().parse_unit_name(symbol)
@@ -266,7 +265,7 @@ _DIMENSIONS = {
 
 
 def _value(definition: Any) -> tuple[Dimension, Factor]:
-    """Dimension and factor of a definition, from the parsed form or, with roots, from its text."""
+    """Return dimension and factor from the parsed definition, or from its text if it has roots."""
     if definition.is_base:
         (name,) = definition.reference
         if name == "[]":
@@ -274,7 +273,7 @@ def _value(definition: Any) -> tuple[Dimension, Factor]:
         scale = Factor(Fraction(1, 1000)) if name == "[mass]" else ONE
         return Dimension([(_DIMENSIONS[name], 1)]), scale
     scale = definition.converter.scale
-    if isinstance(scale, float):  # a root was taken of the number in it
+    if isinstance(scale, float):  # pint took a root of the number
         text = definition.raw.split("=")[1].split(";")[0]
         number, unit = evaluate(text, named)
         return unit.dimension, number * unit.factor

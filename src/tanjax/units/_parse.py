@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def unit(text: object) -> Unit:
-    """The unit that a text names, `"kg m / s2"`; a `Unit` is returned as it is, so is `1 / unit`.
+    """Return the unit of a text such as `"kg m / s2"`, of a `Unit`, or of `1 / unit`.
 
     Names, aliases and prefixes are those of pint's catalogue, and of astronomy (`solMass`, `Jy`,
     `mag`). A slash divides by the next factor alone: `J / K / mol`, or `J / (K mol)`.
@@ -40,7 +40,7 @@ def unit(text: object) -> Unit:
         pass
     of_one, stored = getattr(text, "_quantity_unit", None), getattr(text, "stored", None)
     if type(of_one) is Unit and isinstance(stored, int | float) and stored == 1:
-        return of_one  # `1 / metre` is a quantity, and means a unit here
+        return of_one  # `1 / metre` is a quantity; here it means a unit
     number, found = _read(text)
     if number != ONE:
         raise UnitError(
@@ -54,7 +54,7 @@ def unit(text: object) -> Unit:
     return found
 
 
-# Numbers that are no factors of a unit: lists, what is not finite, a sign in front.
+# Numbers that the grammar does not read: lists, inf and nan, a leading sign.
 _NUMBER = re.compile(
     r"""\s*( \[[-+\w.,\s\[\]]*\] | [-+]?\s*(?:nan|inf(?:inity)?)\b | \+(?=[\s\d.]) )(.*)""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
@@ -62,7 +62,7 @@ _NUMBER = re.compile(
 
 
 def parse_quantity(text: str) -> tuple[float | list[PyTree], Unit]:
-    """The number and the unit of a text: `"3 km"` is `(3.0, km)`, and `"[1, 2] m"` a list's.
+    """Return the number and the unit of a text: `"3 km"` is `(3.0, km)`; `"[1, 2] m"` is a list.
 
     **Raises:** `UnitError`, as `unit`.
     """
@@ -83,9 +83,9 @@ def parse_quantity(text: str) -> tuple[float | list[PyTree], Unit]:
 
 
 def define(name: str, text: str) -> Unit:
-    """A unit of one's own: `define("smoot", "1.7018 m")`; from then on `unit("smoot")` knows it.
+    """Define a unit: after `define("smoot", "1.7018 m")`, `unit("smoot")` returns it.
 
-    **Raises:** `UnitError` if the name is taken by another unit, or is no name.
+    **Raises:** `UnitError` if another unit has the name, or if it is not an identifier.
     """
     number, whole = _read(text)
     if not (isinstance(name, str) and name.isidentifier() and whole.is_linear):

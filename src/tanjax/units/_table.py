@@ -1,8 +1,8 @@
-"""The units that are read without the catalogue: SI, and what is used with it every day.
+"""The units that load without the catalogue: SI, and units in daily use with it.
 
-A program that writes `"km/h"` should not wait 0.2 s for three thousand definitions. What stands
-here is what the catalogue (pint's) says, under the same names; a test compares all of it. The last
-group is our own: units of astronomy and chemistry that the catalogue does not have.
+A program that writes `"km/h"` should not wait 0.2 s for three thousand definitions. This table
+repeats definitions of the catalogue (pint's) under the same names; a test compares all of them. The
+last group has units of astronomy and chemistry that the catalogue lacks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Definition(NamedTuple):
-    """A unit: symbol, names (the first is the name in full), definition, whether it is prefixed."""
+    """A unit: symbol, names (the name in full first), definition, True if it takes prefixes."""
 
     symbol: str
     names: tuple[str, ...]
@@ -122,7 +122,7 @@ Torr      | Torr             | +101325/760 Pa
 dioptre   | dioptre diopter  | +1/m
 ppb       | ppb              | 1e-9
 """
-# Names that the catalogue has otherwise, and the number one.
+# A name with another meaning in the catalogue, and the number one.
 ALIASES = {"°": "deg", "dimensionless": "1"}
 
 
@@ -142,9 +142,9 @@ DEFINITIONS = {
     for definition in SHARED + OWN
     for name in (definition.symbol, *definition.names)
 }
-# A prefix and a unit that together are the name of another unit in the catalogue.
+# Names of units in the catalogue that also read as a prefix and a unit.
 TAKEN = frozenset(["hbar"])
-# Read otherwise than by pint, for which `mc` is micro: the millicandela of SI, not a microday.
+# Names that pint reads differently: with `mc` as micro, it reads SI's millicandela as a microday.
 DIFFERENT = frozenset(["mcd"])
 # Symbols shown instead of the catalogue's.
 SHOWN = {"year": "yr", "liter": "L"}

@@ -1,20 +1,20 @@
-"""Units: what a number is counted in, as objects that cost nothing to compare.
+"""Units of measurement as objects that are cheap to compare and to multiply.
 
-A unit is looked at in every operation on quantities, so all that is ever asked of it is computed
-once. Units are *interned* and *immortal*: the same value under the same name is the same object,
-for the life of the process, so a product is one dictionary look-up by `id` (0.1 us) and equality
-is mostly identity.
+Every operation on quantities reads units, so each unit computes its properties once. Units are
+*interned* and *immortal*: the same value under the same name is one object for the life of the
+process. A product is therefore one dictionary look-up by `id` (0.1 us), and equality is mostly
+identity.
 
     >>> from tanjax.units import unit
     >>> unit("N") * unit("m"), unit("N") == unit("kg m / s2"), unit("m") / unit("km")
     (Unit("N m"), True, Unit("m / km"))
 
-Equality and hash are those of the value (dimension, exact factor, zero point); the name is only
-shown. Degrees Celsius and dBm are *points* of a scale, not multiples of a unit: `is_linear` is
-False, `delta` is the linear unit of their differences, and they enter no product.
+Equality and hash are those of the value (dimension, exact factor, zero point); the name is only for
+print. Degrees Celsius and dBm are *points* of a scale, not multiples of a unit. Their `is_linear`
+is False, their `delta` is the linear unit of differences, and they have no products.
 
-Sharp edges. Angles are ratios (radian is 1). Decibels have a dimension of their own, `level`, so
-that they never mix with plain ratios unless `convert` is asked to.
+Sharp edges. Angles are ratios (radian is 1). Decibels have a dimension of their own, `level`. Only
+`convert` changes them to plain ratios.
 """
 
 from __future__ import annotations
@@ -41,28 +41,29 @@ _values: dict[object, int] = {}
 _lock = threading.RLock()
 
 
-Numbers: TypeAlias = AnyArray  # what a unit counts: a number of Python, an array of any class
+Numbers: TypeAlias = AnyArray  # a number of Python, or an array of any class
 
 
 def make_quantity(x: Numbers, unit: Unit) -> Numbers:
-    """What `x * unit` means; the arrays put their own function in this place."""
+    """Return `x * unit`; `tanjax.arrays` replaces this function by its own."""
     raise UnitError(f"no quantities yet: import tanjax to multiply {type(x).__name__} by {unit}.")
 
 
 def set_quantity_hook(function: Callable[[Numbers, Unit], Numbers]) -> None:
-    """Say what `x * unit` makes of anything that is not a unit."""
+    """Set the function that returns `x * unit` for any `x` that is not a unit."""
     global make_quantity
     make_quantity = function  # type: ignore[assignment]
 
 
 class Unit:
-    """A unit of measurement; immutable and interned. Made by `tj.unit` and by algebra.
+    """A unit of measurement; immutable and interned. `tj.unit` and algebra make units.
 
-    **Fields:** `dimension`; `factor`, exact, of the coherent SI unit; `symbols`, pairs of a symbol
-    and its power; `is_dimensionless`; `is_one`: the number one; `is_linear`: False for points of a
-    scale (`degC`, `dBm`); `delta`: the unit of differences, the unit itself if it is linear;
-    `inverse`: `1 / delta`; `point`: the scale's zero or reference, None if linear; `scale` and
-    `plain`: this unit is `2^scale · plain`, and `scale` is 0 for all that people write.
+    **Fields:** `dimension`; `factor`: the exact ratio to the coherent SI unit; `symbols`: pairs of
+    a symbol and its power; `is_dimensionless`; `is_one`: True for the number one; `is_linear`:
+    False for points of a scale (`degC`, `dBm`); `delta`: the unit of differences, the unit itself
+    if it is linear; `inverse`: `1 / delta`; `point`: the scale's zero or reference, None if linear;
+    `scale` and `plain`: this unit is `2^scale · plain`. `scale` is 0 for the units that people
+    write.
     """
 
     __slots__ = (
@@ -164,7 +165,7 @@ class Unit:
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Numbers, **kwargs: object
     ) -> Numbers:
-        """`array * unit` of NumPy is a quantity, and so is what `array *= unit` gives."""
+        """Return a quantity for `array * unit` and `array *= unit` of NumPy."""
         first, other = inputs if len(inputs) == 2 else (None, None)
         of_unit = first is self
         match ufunc.__name__ if method == "__call__" else "":
@@ -220,11 +221,11 @@ class Unit:
         return _format.format_unit(self.plain.symbols, spec)
 
     def scaled(self, exponent: int) -> Unit:
-        """`2^exponent` of this unit: the label of numbers that are stored so much smaller."""
+        """Return `2^exponent` of this unit: the label of numbers stored smaller by that factor."""
         return self * _power_of_two(exponent) if exponent else self
 
     def divisible(self, root: int) -> Unit:
-        """This label at the nearest exponent that `root` divides, of two the lower one."""
+        """Return this label at the nearest exponent that `root` divides; the lower one of two."""
         rest = self.scale % root
         return self.scaled(root - rest if 2 * rest > root else -rest) if rest else self
 
@@ -248,15 +249,15 @@ def make(
     symbols: Symbols,
     point: Affine | Logarithmic | None = None,
 ) -> Unit:
-    """The unit with this value under this name: a new one only if there is none yet."""
-    # In the order in which they are written, so that one text is one object.
+    """Return the unit with this value under this name; make it only if it does not exist."""
+    # Sorted in print order, so that one text is one object.
     symbols = tuple(sorted(symbols, key=lambda pair: (pair[0] != TWO, pair[1] < 0)))
     key = (dimension, factor, symbols, point)
     with _lock:
         found = _table.get(key)
         if found is None:
             found = _table[key] = _new(dimension, factor, symbols, point)
-            # After the unit is in the table, where the inverse of the inverse finds it.
+            # Set after the unit is in the table, where the inverse of the inverse finds it.
             _set(found, "inverse", _inverse(found.delta))
     return found
 
@@ -266,19 +267,19 @@ def _inverse(unit: Unit) -> Unit:
     return make(unit.dimension**-1, unit.factor**-1, symbols)
 
 
-# The symbol of the power of two in the label of a scaled quantity: it has an exponent like any
-# other symbol, so that products and powers of units need not know of it, and is not printed.
+# The symbol of the power of two in the label of a scaled quantity. It has an exponent like any
+# other symbol, so products and powers of units treat it alike. It is not printed.
 TWO = "2^"
 
 
 @functools.cache
 def _power_of_two(exponent: int) -> Unit:
-    """The unit 2^exponent: a number, with a name of its own."""
+    """The unit 2^exponent: a number with a name of its own."""
     return make(DIMENSIONLESS, Factor(Fraction(2) ** exponent), ((TWO, Fraction(exponent)),))
 
 
 def _split(unit: Unit) -> tuple[int, Unit]:
-    """The exponent of the power of two in a unit, and the unit without it."""
+    """Return the exponent of the power of two in a unit, and the unit without it."""
     scale = int(dict(unit.symbols).get(TWO, 0))
     if not scale:
         return 0, unit
@@ -289,7 +290,7 @@ def _split(unit: Unit) -> tuple[int, Unit]:
 def _new(
     dimension: Dimension, factor: Factor, symbols: Symbols, point: Affine | Logarithmic | None
 ) -> Unit:
-    """Compute once everything that is ever asked of the unit. The caller holds the lock."""
+    """Make a unit with all of its properties. The caller holds the lock."""
     unit = object.__new__(Unit)
     linear = point is None
     for name, value in {
@@ -327,23 +328,23 @@ def _restore(
     symbols: Symbols,
     point: tuple[type, tuple[object, ...]] | None,
 ) -> Unit:
-    """The interned unit of a pickle."""
+    """Return the interned unit of a pickle."""
     return make(dimension, factor, symbols, point and point[0](*point[1]))
 
 
 def coherent(unit: Unit) -> Unit:
-    """The unit of the same dimension whose factor is one, in SI base units: of `km/h`, `m / s`."""
+    """Return the unit of the same dimension in SI base units, with factor 1: `m / s` for `km/h`."""
     symbols = tuple((_format.BASE_SYMBOLS[name], p) for name, p in unit.dimension.exponents)
     return make(unit.dimension, ONE, symbols)
 
 
 def exact_power(power: Any, base: str = "a unit") -> Fraction:
-    """A power as an exact fraction. **Raises:** `UnitError` if it is no simple one."""
+    """Return a power as an exact fraction. **Raises:** `UnitError` if it is not a simple one."""
     if isinstance(power, int | Fraction):
         return Fraction(power)
     try:
         near = Fraction(float(power)).limit_denominator(64)
-        # In the precision of the power: a float32 third is not a float64 third.
+        # Compare in the precision of the power: a float32 third is not a float64 third.
         if not isinstance(power, str) and type(power)(float(near)) == power:
             return near
     except (TypeError, ValueError, OverflowError):
@@ -358,7 +359,7 @@ def exact_power(power: Any, base: str = "a unit") -> Fraction:
 
 
 def _merge(symbols: Iterable[tuple[str, Fraction]]) -> Symbols:
-    """Like symbols become one, at the place of the first; those that cancel go."""
+    """Merge equal symbols at the place of the first, and drop those that cancel."""
     total: dict[str, Fraction] = {}
     for symbol, power in symbols:
         total[symbol] = total.get(symbol, Fraction(0)) + power

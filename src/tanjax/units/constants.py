@@ -4,9 +4,9 @@
     >>> constants.c, constants.uncertainty("c")
     (Unitful(299792458.0, "m / s"), 0.0)
 
-Every name of CODATA is an attribute in snake case (`constants.neutron_mass`), and the usual ones
-have their symbol (`c`, `h`, `hbar`, `G`, `e`, `m_e`, `k_B`, `N_A`, `epsilon_0`, …). The values are
-those of `scipy.constants`, whose release of CODATA they share; scipy is imported at first use.
+Every name of CODATA is an attribute in snake case (`constants.neutron_mass`). Common constants also
+have a symbol (`c`, `h`, `hbar`, `G`, `e`, `m_e`, `k_B`, `N_A`, `epsilon_0`, …). Values and release
+of CODATA are those of `scipy.constants`. The first use imports scipy.
 
 Nominal constants, exact by convention. Sun, Earth and Jupiter: IAU 2015 resolution B3 (Mamajek et
 al., arXiv:1510.07674): `nominal_solar_mass_parameter`, `nominal_solar_radius`, and so on; masses
@@ -78,7 +78,7 @@ _MASSES = {
 
 @functools.cache
 def _codata() -> dict[str, tuple[float, str, float]]:
-    """Value, unit and uncertainty by CODATA's own names."""
+    """Return value, unit and uncertainty by CODATA's own names."""
     from scipy.constants import physical_constants
 
     return physical_constants
@@ -86,7 +86,7 @@ def _codata() -> dict[str, tuple[float, str, float]]:
 
 @functools.cache
 def _codata_names() -> dict[str, str]:
-    """CODATA's names by ours: snake case, each also with the dash of the text left out."""
+    """Map our names, in snake case and by symbol, to CODATA's names."""
     return {_snake(name): name for name in _codata()} | _SYMBOLS
 
 
@@ -96,7 +96,7 @@ def _snake(name: str) -> str:
 
 @functools.cache
 def _entry(name: str) -> tuple[float, str, float] | None:
-    """Value, unit and standard uncertainty."""
+    """Return value, unit and standard uncertainty; None for an unknown name."""
     if name in _NOMINAL:
         return (*_NOMINAL[name], 0.0)
     if name in _MASSES:
@@ -108,9 +108,9 @@ def _entry(name: str) -> tuple[float, str, float] | None:
 
 
 def uncertainty(name: str) -> float:
-    """The standard uncertainty of a constant in its own unit; 0 if it is exact.
+    """Return the standard uncertainty of a constant in its own unit; 0 if it is exact.
 
-    **Raises:** `AttributeError` if there is no constant of that name.
+    **Raises:** `AttributeError` if no constant has that name.
     """
     entry = _entry(name)
     if entry is None:
@@ -127,13 +127,13 @@ def _unknown(name: str) -> AttributeError:
 
 
 def __getattr__(name: str) -> Any:
-    """A constant as a quantity, its value a Python float."""
+    """Return a constant as a quantity with a Python float."""
     if name.startswith("__"):
         raise AttributeError(f"module 'tanjax.units.constants' has no attribute {name!r}")
     entry = _entry(name)
     if entry is None:
         raise _unknown(name)
-    # Not kept: the quantity of another hook would stay.
+    # Not cached: the hook of quantities may change.
     return _unit.make_quantity(float(entry[0]), unit(entry[1]))
 
 

@@ -1,20 +1,19 @@
-"""Unit signatures: what a function does to units, in one line.
+"""Unit signatures: the effect of a function on units, in one line.
 
-Whether `trapezoid` of metres over seconds is right has nothing to do with how it computes, so it
-is said once, as a type is: `"y: u, x: v, dx: v -> u*v"`. Everything that must know units reads the
-same line: the functions of `tanjax.numpy`, operations, the interpreter of `tj.lift`, the docs.
+The units that `trapezoid` accepts do not depend on how it computes. A signature states them once,
+like a type: `"y: u, x: v, dx: v -> u*v"`. Every user of units reads the same line: the functions
+of `tanjax.numpy`, operations, the interpreter of `tj.lift`, the docs.
 
     signature = Signature.parse("a: u, b: v -> v/u")
     binding = bind("solve", [(role_a, metre, "a"), (role_b, newton, "b")])
 
-**Roles.** One letter is one unit: every operand with it is converted to the unit of the first
-quantity among them. Upper case: the function also makes sense on points of an affine scale
-(degrees Celsius). `1`: dimensionless. `-`: no quantity. `*`: any unit, each its own. `[u]`: a
-sequence of operands. **Results.** Monomials `u*v^1/2`, `1`, `rad`, `-` (plain), `[u]`, `[*]`,
-tuples of them.
+**Roles.** One letter is one unit: operands of one letter are converted to the unit of the first
+quantity among them. Upper case: the function also accepts points of an affine scale (degrees
+Celsius). `1`: dimensionless. `-`: no quantity. `*`: any unit, each its own. `[u]`: a sequence of
+operands. **Results.** Monomials `u*v^1/2`, `1`, `rad`, `-` (plain), `[u]`, `[*]`, tuples of them.
 
-Sharp edges. A letter on which no operand with a unit lands is plain, and a result made only of
-such letters is plain. The literal Python zero has every unit, except points of a scale.
+Sharp edges. A letter whose operands all lack units is plain, and a result made only of plain
+letters is plain. The literal Python zero has every unit, except points of a scale.
 """
 
 from __future__ import annotations
@@ -35,21 +34,24 @@ from ._unit import Unit, exact_power as exact_power, one
 
 @final
 class AnyUnit:
-    """The unit of a number that is the same in every unit: whatever is wanted."""
+    """The unit of a number that is the same in every unit: it fits any unit."""
 
     def __repr__(self) -> str:
         return "any unit"
 
 
-ANY = AnyUnit()  # of the literal zero, which is another place on every scale
-ENDLESS = AnyUnit()  # of infinities and nan, which are none
-Found: TypeAlias = Unit | AnyUnit | None  # what a value is in; `None` if it is plain
+ANY = AnyUnit()  # of the literal zero, which is a different point on each scale
+ENDLESS = AnyUnit()  # of infinities and nan; these are equal on every scale
+Found: TypeAlias = Unit | AnyUnit | None  # the unit of a value; `None` if it is plain
 Binding: TypeAlias = dict[str, Unit | None]  # the unit of every letter
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Role:
-    """What one operand is: a letter, `1`, `-` or `*`; a sequence of such; affine units allowed."""
+    """The role of one operand: its `letter`, or `1`, `-`, `*`.
+
+    `affine`: affine units pass. `sequence`: the operand is a sequence of operands with this role.
+    """
 
     letter: str
     affine: bool = False
@@ -115,7 +117,7 @@ class Monomial:
 
 
 def _exponent(text: str, i: int) -> tuple[Fraction, int]:
-    """The exponent at `^`, if there is one: an integer or a fraction of integers."""
+    """Return the exponent at `^` (an integer, a fraction, or 1 without `^`) and its end."""
     if i >= len(text) or text[i] != "^":
         return Fraction(1), i
     j = i + 1
@@ -186,7 +188,7 @@ class Signature:
         return roles + [self.variadic[1]] * (count - len(roles)) if self.variadic else roles
 
     def results_of(self, count: int) -> Sequence[Out]:
-        """What each of `count` results is: an `Each`, a `Plain` or a `Monomial`."""
+        """The kind of each of `count` results: an `Each`, a `Plain` or a `Monomial`."""
         if isinstance(self.out, Several):
             return self.out.items[:count]
         return [self.out.item if isinstance(self.out, Many) else self.out] * count
@@ -209,7 +211,7 @@ def _parse_out(text: str) -> Out:
 
 
 def _split(text: str) -> Iterable[str]:
-    """The parts of a tuple: commas outside of inner brackets."""
+    """Split a tuple at the commas outside of inner brackets."""
     depth, start = 0, 0
     for i, c in enumerate(text):
         depth += (c in "([") - (c in ")]")
@@ -221,9 +223,9 @@ def _split(text: str) -> Iterable[str]:
 
 
 def roots(out: Out) -> dict[str, int]:
-    """For each letter of which results have a root, a multiple of the denominators of its powers.
+    """Map each letter with a root in a result to a multiple of the denominators of its powers.
 
-    A label with a power of two has such a root only if its exponent is divisible by this.
+    A label with a power of two has this root only if the multiple divides its exponent.
     """
     if isinstance(out, Several):
         found: dict[str, int] = {}
@@ -238,7 +240,7 @@ def roots(out: Out) -> dict[str, int]:
 
 
 def divisible(binding: Binding, needed: dict[str, int]) -> Binding:
-    """A binding whose labels have the roots that are needed: see `Unit.divisible`."""
+    """Return a binding whose labels have the needed roots: see `Unit.divisible`."""
     changed = {
         letter: unit.divisible(root)
         for letter, root in needed.items()
@@ -251,9 +253,9 @@ Operand = tuple[Role, Found, str]  # the last is the name of the operand
 
 
 def bind(name: str, operands: Sequence[Operand]) -> Binding:
-    """The unit of every letter, `None` where all of its operands are plain.
+    """Return the unit of every letter, `None` if all of its operands are plain.
 
-    **Raises:** `UnitError` naming the function, the operands and their units.
+    **Raises:** `UnitError` with the function, the operands and their units.
     """
     binding: Binding = {}
     plain: str | None = None
@@ -299,7 +301,7 @@ def bind(name: str, operands: Sequence[Operand]) -> Binding:
 
 
 def _converts(unit: Unit, bound: Unit, role: Role) -> bool:
-    """Whether numbers in a unit can be meant where those of its letter are in `bound`."""
+    """True if numbers in `unit` can stand for numbers of a letter whose unit is `bound`."""
     if bound.dimension is not unit.dimension or bound.is_linear is unit.is_linear:
         return bound.dimension is unit.dimension
     point, other = (bound, unit) if unit.is_linear else (unit, bound)
@@ -307,7 +309,7 @@ def _converts(unit: Unit, bound: Unit, role: Role) -> bool:
 
 
 def _mismatch(name: str, operands: Sequence[Operand], letter: str) -> UnitError:
-    """The error for operands of one letter that disagree: the first, and the first that differs."""
+    """The error for unequal operands of one letter: the first, and the first that differs."""
     group = [
         (u, label, role)
         for role, u, label in operands
@@ -330,7 +332,7 @@ def _mismatch(name: str, operands: Sequence[Operand], letter: str) -> UnitError:
 
 
 def describe_unit(unit: Unit | None) -> str:
-    """A unit and its dimension, in messages."""
+    """Return a unit and its dimension as text for messages."""
     return "a plain number" if unit is None else f"unit {unit} ({unit.dimension})"
 
 

@@ -1,8 +1,8 @@
-"""Systems of units: which unit stands for each dimension.
+"""Systems of units: one unit for each dimension.
 
-A system is a list of base units. The unit of any other dimension is the product of their powers,
-which exact linear algebra finds. In a system with constants set to one (natural units) these join
-the base: a length is a power of eV times `hbar c`, and dropping the constants is the conversion.
+A system is a list of base units. The unit of any other dimension is a product of their powers,
+found by exact linear algebra. A system can set constants to one (natural units). These constants
+join the base: a length is a power of eV times `hbar c`, and a conversion drops the constants.
 
     >>> from tanjax.units import systems, unit
     >>> systems.cgs.unit_of(unit("N")), systems.natural.convert(1.0, unit("kg"))
@@ -10,7 +10,7 @@ the base: a length is a power of eV times `hbar c`, and dropping the constants i
     >>> UnitSystem("galactic", ["km", "solMass", "Myr"]).unit_of(unit("m/s"))
     Unit("km / Myr")
 
-Sharp edge: a number in natural units no longer says what it was; `restore` must be told.
+Sharp edge: a number in natural units has lost its dimension. Pass it to `restore` as `to_unit`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnitSystem:
     """A system of units, read when it is first used.
 
     **Arguments:** `name`; `units`: independent base units; `constants`: units that the system
-    sets to one (`"hbar"`); `derived`: units shown in place of the product they are equal to.
+    sets to one (`"hbar"`); `derived`: units to print instead of the equal product of base units.
 
     **Raises:** `UnitError` at first use if base units and constants are not independent.
     """
@@ -43,7 +43,7 @@ class UnitSystem:
         constants: Sequence[str | Unit] = (),
         derived: Sequence[str | Unit] = (),
     ) -> None:
-        """A system of this name."""
+        """Make a system with this name."""
         self.name = name
         self._texts = tuple(units), tuple(constants), tuple(derived)
 
@@ -54,7 +54,7 @@ class UnitSystem:
 
     @functools.cached_property
     def constants(self) -> tuple[Unit, ...]:
-        """What is set to one."""
+        """The constants that the system sets to one."""
         return tuple(unit(u) for u in self._texts[1])
 
     @functools.cached_property
@@ -66,7 +66,7 @@ class UnitSystem:
         return found
 
     def unit_of(self, what: Unit | Dimension | str) -> Unit:
-        """The unit of a dimension in this system, constants included.
+        """Return the unit of a dimension in this system, constants included.
 
         **Raises:** `UnitError` if the system has no unit of this dimension.
         """
@@ -75,7 +75,7 @@ class UnitSystem:
         return self._product(dimension)[0] if shown is None else shown
 
     def convert(self, value: float, from_unit: Unit | str) -> tuple[float, Unit]:
-        """A number and its unit in this system, with the constants dropped.
+        """Convert a number to this system, and drop the constants from its unit.
 
         **Raises:** `UnitError` for points of a scale and dimensions that the system lacks.
         """
@@ -86,9 +86,9 @@ class UnitSystem:
         return value * multiplier / divisor, kept
 
     def restore(self, value: float, from_unit: Unit | str, to_unit: Unit | str) -> float:
-        """A number of this system in a unit of any other: puts the constants back.
+        """Convert a number of this system to any unit, and put the constants back.
 
-        **Raises:** `UnitError` if the unit's part in the system is not that of `from_unit`.
+        **Raises:** `UnitError` if `to_unit` without the constants has not `from_unit`'s dimension.
         """
         given, wanted = unit(from_unit), unit(to_unit)
         full, kept = self._product(wanted.dimension)
@@ -106,7 +106,7 @@ class UnitSystem:
 
     @functools.cache  # noqa: B019 - systems are few and live as long as modules
     def _product(self, dimension: Dimension) -> tuple[Unit, Unit]:
-        """The unit of a dimension, with the constants and without them."""
+        """Return the unit of a dimension with the constants, and without them."""
         parts = (*self.units, *self.constants)
         powers = _solve([u.dimension for u in parts], dimension)
         if powers is None:
@@ -128,9 +128,11 @@ class UnitSystem:
 
 
 def _solve(base: Sequence[Dimension], wanted: Dimension) -> list[Fraction] | None:
-    """The powers of base dimensions whose product is the wanted one; None if there are none.
+    """Return the powers of base dimensions whose product is `wanted`; None if none exist.
 
-    Elimination on exact fractions. **Raises:** `UnitError` if the base is not independent.
+    The method is elimination on exact fractions.
+
+    **Raises:** `UnitError` if the base is not independent.
     """
     names = sorted({n for d in (*base, wanted) for n, _ in d.exponents})
     columns = [dict(d.exponents) for d in (*base, wanted)]

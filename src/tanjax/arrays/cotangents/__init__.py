@@ -1,5 +1,5 @@
-"""Natural cotangents that stay small: what rules return and maps take, one file per type.
+"""Natural cotangents that stay small, one file per type: rules return them, maps take them.
 
-They are array types like those of `types/`, but arise by themselves: nobody stores parameters in
-them. A type pulls any of them back by asking only for what it stores.
+They are array types like those of `types/`, but they store no parameters. A type pulls any of them
+back by queries of the entries that it stores.
 """

@@ -32,7 +32,7 @@ from .._register import register_array_type
 
 @register_array_type(linear=True, injective=True)
 class Fill(AbstractArray):
-    r"""The array of a shape whose entries are all `value`.
+    r"""The array of a shape with all entries equal to `value`.
 
     **Arguments:** `value`, a scalar; `shape`, with $N$ entries.
 
@@ -47,7 +47,7 @@ class Fill(AbstractArray):
     size_: Shape = static_field()
 
     def __init__(self, value: Factor, shape: int | Sequence[int]) -> None:
-        size = (shape,) if isinstance(shape, (int, np.integer)) else shape  # a union costs 0.1 us
+        size = (shape,) if isinstance(shape, (int, np.integer)) else shape
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "size_", as_shape(size, "Fill"))
         if type(value) not in ARRAY_CLASSES or value.shape:

@@ -1,4 +1,4 @@
-"""A matrix of which only one triangle counts."""
+"""A matrix with zeros outside of one triangle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
 
 @register_array_type()
 class Masked(AbstractArray):
-    """`matrix` with everything outside a triangle replaced by zero, when it is asked for.
+    """`matrix` with zeros outside of a triangle; queries apply the mask.
 
     **Arguments:** `matrix`, dense or structured; `pattern`: `"lower"`, `"upper"`,
     `"strictly_lower"` or `"strictly_upper"`.

@@ -1,4 +1,4 @@
-"""Outer products that are never formed: the natural cotangent of most rules."""
+"""Outer products in factored form: the natural cotangent of most rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .._register import register_array_type
 
 @register_array_type()
 class Outer(AbstractArray):
-    r"""`left @ right.T`, kept as two thin factors.
+    r"""`left @ right.T`, stored as two thin factors.
 
     **Arguments:** `left`, shape `(m, k)`, and `right`, shape `(n, k)`; a vector is one column.
     **Cost:** a diagonal costs $O(nk)$, a product with $c$ columns $O((m+n)kc)$.
@@ -65,7 +65,7 @@ class Outer(AbstractArray):
 
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
-        # Entries of thin products are formed column by column, from nine columns on in a loop.
+        # `entries_at` of thin products goes column by column, with a loop from nine columns on.
         return [cls(samples.normal(m, k), samples.normal(2, k)) for m, k in ((3, 1), (2, 11))]
 
     def to_dense(self) -> Shaped[DenseArray, "... m n"]:
@@ -80,7 +80,7 @@ class Outer(AbstractArray):
         return self.replace(left=left_bar, right=ask.apply(ask.transposed(natural), self.left))
 
     def as_query(self) -> Query | None:
-        """`⟨l rᵀ, D⟩ = ⟨l, D r⟩`."""
+        """Return the query `apply`: `⟨l rᵀ, D⟩ = ⟨l, D r⟩`."""
         if self.left.ndim != 2:
             return None
         if self.left.shape[1] == 1:

@@ -42,9 +42,10 @@ class Scaled(AbstractArray):
 
     **Fields:** `matrix`, dense or structured; `factor`, a scalar.
 
-    **Maps:** $J^\top Y$ = ($\alpha$ pulled back to the matrix, $\langle V, Y\rangle$).
-    Over-parametrised: a cotangent is visible iff $\alpha\bar\alpha = \langle V, \bar V\rangle$.
-    Natural cotangents are shown in the inner matrix's own form.
+    **Maps:** $J^\top Y$ = ($\alpha Y$ pulled back to the matrix, $\langle V, Y\rangle$). The type
+    is over-parametrised: a cotangent is visible iff
+    $\alpha\bar\alpha = \langle V, \bar V\rangle$. Natural cotangents have the type of the inner
+    matrix.
     """
 
     core_ndim = 2
@@ -93,7 +94,7 @@ class Scaled(AbstractArray):
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         pull = pullback_of_destructure(self.matrix)
-        if jnp.iscomplexobj(self.factor):  # to the fields of the matrix only a real one commutes
+        if jnp.iscomplexobj(self.factor):  # only a real factor commutes with the pullback
             matrix_bar = pull(scaled(natural, self.factor))
         else:
             scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
@@ -101,12 +102,12 @@ class Scaled(AbstractArray):
         return self.replace(matrix=matrix_bar, factor=ask.inner_product(natural, self.matrix))
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
-        """Least norm: `v̄⊥/α + v ⟨v, αv̄ + ᾱv⟩ / (‖v‖² (α² + ‖v‖²))`, defined at `α = 0` too."""
+        """Return `v̄⊥/α + v ⟨v, αv̄ + ᾱv⟩ / (‖v‖² (α² + ‖v‖²))`, of least norm, also for `α = 0`."""
         kind = array_type(self.matrix)
         plain = kind is None or (kind.is_isometric(self.matrix) and kind.is_linear(self.matrix))
         if not plain or any(map(jnp.iscomplexobj, jax.tree.leaves(self))):
             return default.pullback_of_restructure(self, structural)
-        # J⁺, its transpose, has then no part that the matrix hides
+        # canonical fields: the transpose, J⁺, then has no part that the matrix hides
         v, v_bar = self.matrix, ask.canonical(structural.matrix)
         alpha, alpha_bar = self.factor, structural.factor
         norm2, along = _dot(v, v), _dot(v, v_bar)
@@ -117,7 +118,7 @@ class Scaled(AbstractArray):
         return jax.tree.map(combine, v_bar, v)
 
     def linear_terms(self) -> LinearTerms | None:
-        # A complex factor stays: the fields of what it is pulled back to may be real.
+        # A complex factor stays inside: the fields that take the pullback may be real.
         return None if jnp.iscomplexobj(self.factor) else ((self.factor, self.matrix),)
 
     def scaled(self, factor: Factor) -> Multiple:
@@ -158,7 +159,7 @@ def _nonzero(x: Scalar | int) -> Scalar:
 
 
 def scaled(x: Shaped[AnyArray, "*shape"], factor: Factor) -> Shaped[AnyArray, "*shape"]:
-    """`factor * x` for a scalar: of a type that can express it, otherwise a lazy `Scaled`."""
+    """Return `factor * x` for a scalar: in a type that can express it, else a lazy `Scaled`."""
     if ask.is_dense(x):
         return jnp.asarray(x) * factor
     if not is_own(x):

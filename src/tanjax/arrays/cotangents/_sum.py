@@ -1,4 +1,4 @@
-"""Sums of natural (co)tangents, lazy where they have no common type."""
+"""Sums of natural (co)tangents, lazy if the terms have no common type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ._zero import Zero
 class Sum(AbstractArray):
     """The sum of its terms, each dense or structured, all of one shape.
 
-    **Arguments:** `*terms`. **Cost:** that of asking each term.
+    **Arguments:** `*terms`. **Cost:** a query costs as much as that of each term.
     """
 
     units = "*terms: u -> u"
@@ -55,12 +55,12 @@ class Sum(AbstractArray):
 
     @property
     def shape(self) -> Shape:
-        # A term without leaves, such as an `Identity`, is one for a whole batch.
+        # A term without leaves, such as an `Identity`, is the same for the whole batch.
         return max((tuple(t.shape) for t in self.terms), key=len)
 
     @property
     def batch_shape(self) -> Shape:
-        """That of the terms that say it; of dense ones alone, what comes before a matrix."""
+        """The batch axes of structured terms; if all terms are dense, the axes before a matrix."""
         structured = [t for t in self.terms if is_own(t)]
         if not structured:
             return self.shape[:-2]
@@ -122,7 +122,7 @@ def _add(values: Iterable[Array]) -> Array:
 
 
 def add(*terms: Natural) -> Natural:
-    """The sum of natural (co)tangents: of one linear type leaf by leaf, otherwise a lazy `Sum`."""
+    """Add natural (co)tangents: leaf by leaf if they have one linear type, else a lazy `Sum`."""
     nonzero = [t for t in terms if not isinstance(t, Zero)]
     if len(nonzero) < 2:
         return nonzero[0] if nonzero else terms[0]
@@ -136,7 +136,7 @@ def add(*terms: Natural) -> Natural:
 
 
 def _have_one_space(x: Natural, y: Natural) -> bool:
-    """Whether two (co)tangents add leaf by leaf: dense, or of one linear type with one pattern."""
+    """True if two (co)tangents add leaf by leaf: dense, or of one linear type with one pattern."""
     if jax.tree.structure(x) != jax.tree.structure(y):
         return False
     if not is_own(x):

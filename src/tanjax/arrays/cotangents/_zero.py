@@ -35,7 +35,7 @@ class Zero(AbstractArray):
     **Arguments:** `shape`; `dtype`, by default JAX's default floating dtype.
     """
 
-    fields_are_entries = True  # none, and each multiple is itself
+    fields_are_entries = True  # without fields, each multiple is the array itself
 
     size_: Shape = static_field()
     kind: DType = static_field()
@@ -110,5 +110,5 @@ class Zero(AbstractArray):
         return jnp.zeros((), self.kind)
 
 
-# No numbers, so no place for leading axes; as many zeros as there are arrays have.
+# A `Zero` has no leaf for leading axes; a `Fill` with one zero per array has.
 COUNTED[Zero] = lambda x, batch: Fill(jnp.zeros(batch, x.kind), x.size_)

@@ -1,24 +1,26 @@
-"""The four maps of any array type, derived from what it says of itself.
+"""The four maps of any array type, derived from its methods.
 
-An author who knows only how to form the dense array has already said everything: J and Jᵀ are the
-Jacobian-vector and vector-Jacobian products of `to_dense`, and J⁺, J⁺ᵀ are least-squares problems
-with them. Whatever else a type says makes them cheap, without a closed form of any map:
+`to_dense` alone determines them: J and Jᵀ are the Jacobian-vector and vector-Jacobian products of
+`to_dense`, and J⁺, J⁺ᵀ are least-squares problems with J and Jᵀ. Other methods and facts of a type
+make the maps cheap, without a closed form of any map:
 
 | a type that | needs no dense array for |
 |---|---|
-| is linear | J: the tangent's own fields stand for it |
+| is linear | J: the tangent's fields stand for it |
 | has `apply`, `diagonal` or `total` | Jᵀ of an `Outer`, a `Diagonal`, a `Fill`: AD of that query |
 | is isometric | J⁺ = Jᵀ and J⁺ᵀ = J (conjugated, for complex fields) |
 | has a closed form of J⁺ᵀ | J⁺, its transpose |
 
-What is left is solved by conjugate gradients on JᵀJ in the variant that minimises the
-residual: JᵀJ is singular for over-parametrised types, and a cotangent with a hidden part (one that
-did not come through the array) makes the system inconsistent, where plain CG diverges and this
-variant returns the least-squares answer.
+Otherwise the maps solve with conjugate gradients on JᵀJ, in the variant that minimises the
+residual. JᵀJ is singular for over-parametrised types. A cotangent with a hidden part, which did not
+come through the array, makes the system inconsistent. There plain CG diverges, and this variant
+returns the least-squares answer.
 
-These are the fallback of every type and the oracle of the tests. Sharp edges: the condition of
-JᵀJ is the square of that of J, so that rules are not used where their output needs it. Complex
-leaves are solved in their real and imaginary parts, because J need only be real-linear (Hermitian).
+These maps are the fallback of every type, and the tests compare closed forms with them.
+
+Sharp edges. The condition of JᵀJ is the square of that of J, so tanjax does not use a rule whose
+output would need this solve. Complex leaves are solved in their real and imaginary parts, because J
+may be only real-linear (Hermitian).
 
 **References:** conjugate residuals: Stiefel 1955; Saad 2003, section 6.8; on singular systems:
 Hayami 2003.
@@ -49,9 +51,9 @@ T = TypeVar("T")
 
 
 def in_the_type_of(x: T, structural: Structural) -> T:
-    """`x` with the fields of a tangent: what J gives where `to_dense` is linear.
+    """Return `x` with the fields of a tangent: the result of J if `to_dense` is linear.
 
-    Integer fields (a pattern) are those of `x`, and a promise such as `definite` is forgotten.
+    Integer fields (a pattern) are those of `x`; a promise such as `definite` is dropped.
     """
     return ask.canonical(ask.without_promise(split_inexact(x)[1](tangent_leaves(x, structural))))
 
@@ -59,7 +61,7 @@ def in_the_type_of(x: T, structural: Structural) -> T:
 def pushforward_of_destructure(
     destructure: Callable[[T], Array], x: T, structural: Structural
 ) -> Natural:
-    """J: the tangent's own array if `to_dense` is linear, else `jax.jvp`."""
+    """J: an array with the tangent's fields if `to_dense` is linear, else `jax.jvp`."""
     if array_type_of(x).is_linear(x):
         return in_the_type_of(x, structural)
     leaves, join = split_inexact(x)
@@ -73,7 +75,7 @@ def pushforward_of_destructure(
 def pullback_of_destructure(
     destructure: Callable[[T], Array], x: T, natural: Natural
 ) -> Structural:
-    """Jᵀ by `jax.vjp`: of the query that a thin cotangent asks for, else of `to_dense`."""
+    """Jᵀ by `jax.vjp` of the query of a thin cotangent, else of `to_dense`."""
     leaves, join = split_inexact(x)
     if not leaves:
         return from_tangent_leaves(x, [])
@@ -89,18 +91,18 @@ def pullback_of_destructure(
 
 
 def pushforward_of_restructure(x: Primal, natural: Natural) -> Structural:
-    """J⁺: the transpose of a closed form of J⁺ᵀ, or Jᵀ of an isometry, or `JᵀJ z = Jᵀ ẋ` solved."""
+    """J⁺: the transpose of a closed form of J⁺ᵀ, Jᵀ for an isometry, or solve `JᵀJ z = Jᵀ ẋ`."""
     kind = array_type_of(x)
     if not kind.has_closed_form or kind.is_isometric(x):
         dual = _conj(pullback(x)(ask.conj(natural)))
         return dual if kind.is_isometric(x) else least_structural(x, tangent_leaves(x, dual))
 
     def paired(leaves: list[Array]) -> Scalar:
-        kept = ask.canonical(from_tangent_leaves(x, leaves))  # so is what comes back
+        kept = ask.canonical(from_tangent_leaves(x, leaves))  # makes the result canonical, too
         shown = kind.pullback_of_restructure(x, kept)
         if type(shown) is not type(x) or not kind.is_linear(x):
             return jnp.real(ask.inner_product(shown, natural))
-        # Of its own class: `⟨D(g), ẋ⟩ = ⟨g, Jᵀ ẋ⟩` asks the tangent only for what is stored.
+        # In the same class `⟨D(g), ẋ⟩ = ⟨g, Jᵀ ẋ⟩` reads only the stored entries of the tangent.
         terms = zip(tangent_leaves(x, shown), tangent_leaves(x, pullback(x)(natural)), strict=True)
         return sum(jnp.real(jnp.sum(g * c)) for g, c in terms)
 
@@ -109,7 +111,7 @@ def pushforward_of_restructure(x: Primal, natural: Natural) -> Structural:
 
 
 def pullback_of_restructure(x: Primal, structural: Structural) -> Natural:
-    """J⁺ᵀ: J of an isometry, else solve `JᵀJ z = w̄` and push `z`: `J (JᵀJ)⁺ w̄`."""
+    """J⁺ᵀ: J for an isometry, else `J (JᵀJ)⁺ w̄`: solve `JᵀJ z = w̄` and push `z` forward."""
     z = _conj(structural)
     if not array_type_of(x).is_isometric(x):
         z = least_structural(x, tangent_leaves(x, z))
@@ -117,7 +119,7 @@ def pullback_of_restructure(x: Primal, structural: Structural) -> Natural:
 
 
 def least_structural(x: Primal, right: list[Array]) -> Structural:
-    """The least-norm `z` with `JᵀJ z = right`, as a structural tangent."""
+    """Return the least-norm `z` with `JᵀJ z = right`, as a structural tangent."""
     if not right:
         return from_tangent_leaves(x, [])
     push, pull = pushforward(x), pullback(x)
@@ -154,8 +156,8 @@ def _conjugate_residual(
 
     def unfinished(state: PyTree) -> Bool[Array, ""]:
         k, _, r, *_, now = state
-        # Two ways to be done: the residual vanishes, or what is left of it is hidden (the map
-        # sends it to zero up to the rounding of `r·Gr`), beyond which steps would amplify noise.
+        # Stop if the residual vanishes, or if the rest of it is hidden: the map sends it to zero up
+        # to the rounding of `r·Gr`, and further steps would amplify noise.
         return (k < limit) & (now > (32 * eps) ** 2 * rho) & (now > 8 * eps * largest * _dot(r, r))
 
     start = (0, [jnp.zeros_like(p) for p in b], b, b, gb, gb, rho)

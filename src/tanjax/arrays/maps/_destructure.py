@@ -5,9 +5,9 @@
 | J | `pushforward_of_destructure(x)` | structural tangent to natural tangent |
 | Jᵀ | `pullback_of_destructure(x)` | natural cotangent to structural cotangent |
 
-A type's own map may be sloppy about dtypes and integer leaves; these functions are not. What
-they return has exactly the tree, shapes and dtypes of the primal, or they raise. No type is known
-here, so that every type may use them on what it is made of.
+A type's own map may be sloppy about dtypes and integer leaves; these functions are not. A
+structural result has exactly the tree, shapes and dtypes of the primal, or they raise. This module
+imports no type, so every type can use these functions on its fields.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ._tangents import fit_leaf, zero_tangent
 
 
 def destructure(x: Primal) -> Shaped[DenseArray, " ..."]:
-    """The dense array that `x` stands for (the map D). Cost: that of forming it."""
+    """Return the dense array that `x` stands for (the map D). **Cost:** that of `x.to_dense()`."""
     return ask.dense(x)
 
 
 def pushforward_of_destructure(x: Primal) -> Callable[[Structural], Natural]:
-    """J at `x`: a function from structural tangents to natural tangents.
+    """Return J at `x`: a function from structural tangents to natural tangents.
 
-    The natural tangent has the shape of `x`; it is factored or structured where the type has a
-    closed form. The identity for dense arrays. **Cost:** by default none for a linear type, else
-    one `jax.jvp` of `to_dense`.
+    The natural tangent has the shape of `x`; it is factored or structured if the type has a closed
+    form. For dense arrays J is the identity. **Cost:** by default none for a linear type, else one
+    `jax.jvp` of `to_dense`.
     **Raises:** `CotangentError` if the tree or the shapes of the tangent are not those of `x`.
     """
     kind = array_type(x)
@@ -54,18 +54,19 @@ def pushforward_of_destructure(x: Primal) -> Callable[[Structural], Natural]:
 
 
 def pullback_of_destructure(x: Primal) -> Callable[[Arraylike | None], Structural]:
-    """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones.
+    """Return Jᵀ at `x`: a function from natural cotangents to structural ones.
 
-    The result has exactly the tree, shapes and dtypes of `x` (`float0` at integer leaves).
-    **Cost:** closed forms ask only for what is stored; by default one `jax.vjp` of `apply` (of an
-    `Outer`), `diagonal` or `total`, else of `to_dense`, which forms the cotangent.
+    A natural cotangent is dense or structured. The result has exactly the tree, shapes and dtypes
+    of `x` (`float0` at integer leaves). **Cost:** closed forms read only the stored entries. The
+    default is one `jax.vjp` of `apply` (for an `Outer`), `diagonal` or `total`, else of `to_dense`,
+    which forms the cotangent.
     **Raises:** `CotangentError` if the shape is not that of `x`, or the dtype is narrower.
     """
     return lambda y: to_structural("pullback_of_destructure", x, y)
 
 
 def with_pattern_of(x: Primal, natural: Arraylike) -> Arraylike:
-    """A natural (co)tangent of `x`'s own class with the integer fields of `x`, as a pattern is."""
+    """Put the integer fields of `x`, such as a pattern, into a (co)tangent of the same class."""
     leaves = jax.tree.leaves(natural)
     if type(natural) is not type(x) or all(jnp.result_type(v) != float0 for v in leaves):
         return natural
@@ -77,7 +78,7 @@ def with_pattern_of(x: Primal, natural: Arraylike) -> Arraylike:
 
 
 def to_structural(name: str, x: Primal, natural: Arraylike | None) -> Structural:
-    """The map `name` of `x` (Jᵀ or J⁺) on a natural (co)tangent, with all checks."""
+    """Apply the map `name` of `x` (Jᵀ or J⁺) to a natural (co)tangent, with all checks."""
     kind = array_type(x)
     if natural is None or ask.linear_terms(natural) == ():
         return zero_tangent(x)
@@ -94,7 +95,7 @@ def to_structural(name: str, x: Primal, natural: Arraylike | None) -> Structural
 def natural_of_batch(
     convert: Callable[[Primal], Callable[[Structural], Natural]], x: Primal, structural: Structural
 ) -> Natural:
-    """`convert(x)(structural)`, J or J⁺ᵀ, for every array of a batch."""
+    """Apply `convert(x)(structural)`, J or J⁺ᵀ, to every array of a batch."""
     batch = batch_of(x)
     one = lambda x, leaves: convert(x)(from_tangent_leaves(x, leaves))
     found = over_batches("natural", one, (x, tangent_leaves(x, structural)), (batch, batch))
@@ -102,7 +103,7 @@ def natural_of_batch(
 
 
 def _structural_of_batch(name: str, x: Primal, natural: Arraylike) -> Structural:
-    """`to_structural` for every array of a batch."""
+    """Apply `to_structural` to every array of a batch."""
     batch = batch_of(x)
     if batch_of(natural) != batch:
         natural = ask.dense(natural)
@@ -113,7 +114,7 @@ def _structural_of_batch(name: str, x: Primal, natural: Arraylike) -> Structural
 def _term_by_term(
     where: str, name: str, kind: ArrayType, x: Primal, natural: Arraylike
 ) -> Structural:
-    """A linear map on a linear combination, such as a `Sum`: no type has to know these."""
+    """Apply a linear map term by term to a linear combination, such as a `Sum`."""
     terms = ask.linear_terms(natural)
     if terms is not None:
         moved = [
@@ -125,7 +126,7 @@ def _term_by_term(
         leaves = tangent_leaves(ask.without_promise(x), ask.canonical(natural))
         return from_tangent_leaves(x, leaves)
     if ask.is_dense(natural) and jnp.iscomplexobj(natural) and _is_real(kind, x):
-        natural = jnp.real(natural)  # all that a real array pairs with
+        natural = jnp.real(natural)  # a real array pairs with the real part only
     return check_structural(where, x, getattr(kind, name)(x, natural))
 
 
@@ -134,14 +135,14 @@ def _is_real(kind: ArrayType, x: Primal) -> bool:
 
 
 def _times(x: Primal, factor: Factor | None, structural: Structural) -> Structural:
-    """A structural (co)tangent of `x` times a factor, `None` for 1."""
+    """Multiply a structural (co)tangent of `x` by a factor, `None` for 1."""
     if factor is None:
         return structural
     return jax.tree.map(lambda p, t: t * factor if is_inexact(p) else t, x, structural)
 
 
 def _is_in_the_type(kind: ArrayType, x: Primal, natural: Arraylike) -> bool:
-    """Whether a tangent has the fields of `x`: then J⁺ of an injective linear type relabels it."""
+    """True if a tangent has the fields of `x`: then J⁺ of an injective linear type relabels it."""
     if type(natural) is not type(x) or not (kind.is_linear(x) and kind.is_injective(x)):
         return False
     model = ask.without_promise(x)
@@ -152,7 +153,7 @@ def _is_in_the_type(kind: ArrayType, x: Primal, natural: Arraylike) -> bool:
 
 
 def fit_structural(where: str, x: PyTree, structural: Structural) -> Structural:
-    """A structural (co)tangent with exactly the primal's tree, shapes and dtypes."""
+    """Cast a structural (co)tangent to the primal's dtypes, after a check of tree and shapes."""
     check_structural(where, x, structural)
     return jax.tree.map(lambda p, t: fit_leaf(where, p, t), x, structural)
 

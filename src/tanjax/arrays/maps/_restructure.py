@@ -1,12 +1,12 @@
-"""J⁺ and J⁺ᵀ as free functions, for every array, and what is made of the four maps.
+"""J⁺ and J⁺ᵀ as free functions, for every array, and functions that combine the four maps.
 
 | map | function | direction |
 |---|---|---|
 | J⁺ | `pushforward_of_restructure(x)` | natural tangent to structural tangent |
 | J⁺ᵀ | `pullback_of_restructure(x)` | structural cotangent to natural cotangent |
 
-As with J and Jᵀ (`_destructure`), what they return has exactly the tree, shapes and dtypes of the
-primal, or they raise.
+As with J and Jᵀ (`_destructure`), a structural result has exactly the tree, shapes and dtypes of
+the primal, or they raise.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ from ._destructure import (
 
 
 def restructure(like: Primal, dense: Arraylike) -> Primal:
-    """The value of `like`'s type nearest to `dense`, to first order: `like + J⁺(dense - D(like))`.
+    """Return the value of `like`'s type nearest to `dense`: `like + J⁺(dense - D(like))`.
 
-    Exact for linear types. **Raises** `CotangentError` if the shapes differ.
+    It is exact for linear types, and of first order for others.
+
+    **Raises:** `CotangentError` if the shapes differ.
     """
     if array_type(like) is None:
         return jnp.asarray(dense)
@@ -60,21 +62,22 @@ def restructure(like: Primal, dense: Arraylike) -> Primal:
 
 
 def pushforward_of_restructure(x: Primal) -> Callable[[Arraylike | None], Structural]:
-    """J⁺ at `x`: a function from natural tangents to the least structural tangents.
+    """Return J⁺ at `x`: a function from natural tangents to the least structural tangents.
 
-    A part that is not tangent to the type is dropped (see `project`). **Cost:** by default
-    that of Jᵀ for an isometric type, or of a closed form of J⁺ᵀ; else conjugate gradients on JᵀJ,
-    whose condition is the square of that of J. **Raises:**
-    `CotangentError` if the shape is not that of `x`.
+    J⁺ drops a part that is not tangent to the type (see `project`). **Cost:** by default that of Jᵀ
+    for an isometric type, or of a closed form of J⁺ᵀ; else conjugate gradients on JᵀJ, whose
+    condition is the square of that of J.
+
+    **Raises:** `CotangentError` if the shape is not that of `x`.
     """
     return lambda y: to_structural("pushforward_of_restructure", x, y)
 
 
 def pullback_of_restructure(x: Primal) -> Callable[[Structural], Natural]:
-    """J⁺ᵀ at `x`: a function from structural cotangents to the least-norm natural cotangent.
+    """Return J⁺ᵀ at `x`: a function from structural cotangents to least-norm natural ones.
 
     The natural cotangent has the shape of `x`: the same type for linear types, factored or dense
-    otherwise. A hidden part of the cotangent (see `is_visible`) is dropped. **Cost:** by default
+    otherwise. J⁺ᵀ drops a hidden part of the cotangent (see `is_visible`). **Cost:** by default
     that of J for an isometric type; else conjugate gradients on JᵀJ, whose condition is the square
     of that of J. **Raises:** `CotangentError` if the tree or the shapes are not those of `x`.
     """
@@ -95,10 +98,10 @@ def pullback_of_restructure(x: Primal) -> Callable[[Structural], Natural]:
 
 
 def has_exact_naturals(x: Primal) -> bool:
-    """Whether a closed form gives the natural cotangent of whatever reaches the fields of `x`.
+    """True if a closed form gives the natural cotangent of every cotangent of the fields of `x`.
 
-    Not so where fields are hidden from the array, nor where J⁺ᵀ is found by iteration: it squares
-    the condition of J, in float32 1e-3 of the result at 1e3, and nothing of it is left at 1e4.
+    It is False if fields are hidden from the array, and if J⁺ᵀ iterates. The iteration squares the
+    condition of J: in float32 it loses 1e-3 of the result at 1e3, and all of it at 1e4.
     """
     kind = array_type(x)
     if kind is None:
@@ -109,11 +112,11 @@ def has_exact_naturals(x: Primal) -> bool:
     return all(map(has_exact_naturals, inner))
 
 
-# -- what users ask for ---------------------------------------------------------------------------
+# -- the public conversions -----------------------------------------------------------------------
 
 
 def natural(x: Primal, structural_ct: Structural) -> Natural:
-    """The natural cotangent of a structural one: the matrix-like gradient that people mean.
+    """Return the natural cotangent of a structural one: the gradient in the shape of a matrix.
 
     **Returns:** the same type for linear types, factored or dense otherwise; dense for dense.
     `natural(x, c)` is `pullback_of_restructure(x)(c)`, with its cost and errors.
@@ -122,7 +125,7 @@ def natural(x: Primal, structural_ct: Structural) -> Natural:
 
 
 def structural(x: Primal, natural_ct: Arraylike) -> Structural:
-    """The structural cotangent of a natural one: what JAX carries and optimisers add.
+    """Return the structural cotangent of a natural one: the form for JAX and for optimisers.
 
     `structural(x, y)` is `pullback_of_destructure(x)(y)`, with its cost and errors.
     """
@@ -130,7 +133,7 @@ def structural(x: Primal, natural_ct: Arraylike) -> Structural:
 
 
 def project(x: Primal, dense: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
-    """The orthogonal projection Π = J J⁺ of an array on the tangent space of `x`'s type at `x`.
+    """Return the orthogonal projection Π = J J⁺ of an array on the tangent space at `x`.
 
     **Arguments:** `dense`, dense or structured, of the shape of `x`. **Cost:** J⁺, then J.
     **Raises:** `CotangentError` if the shapes differ.
@@ -141,7 +144,7 @@ def project(x: Primal, dense: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*
 def is_visible(
     x: Primal, structural_ct: Structural, *, tolerance: float | None = None
 ) -> Bool[Array, ""]:
-    """Whether a structural cotangent came through the array: `w̄ = Jᵀ J⁺ᵀ w̄`.
+    """True if a structural cotangent came through the array: `w̄ = Jᵀ J⁺ᵀ w̄`.
 
     **Returns:** a scalar boolean array (it works under `jit`). Always true for dense arrays.
     """
@@ -161,17 +164,17 @@ def is_visible(
     return jnp.asarray(missing <= (tolerance or eps**0.5) ** 2 * whole)
 
 
-# Compiled: the default J⁺ᵀ is a loop, which an eager call would trace anew every time (0.3 s).
+# Compiled, because an eager call would trace the loop of the default J⁺ᵀ every time (0.3 s).
 _visible = jax.jit(functools.partial(is_visible, tolerance=0.05))
 
 
 def warn_if_hidden(x: Primal, structural_ct: Structural, what: str = "gradient") -> None:
-    """Warn if a concrete cotangent has a part that its natural form cannot show."""
+    """Warn if a concrete cotangent has a part that its natural form lacks."""
     kind = array_type(x)
     leaves = jax.tree.leaves((x, structural_ct))
     if kind is None or kind.is_injective(x) or any(isinstance(v, Tracer) for v in leaves):
         return
-    # A loose tolerance: near a minimum all that is left of a cotangent is rounding noise.
+    # The loose tolerance is for cotangents near a minimum, which are mostly rounding noise.
     visible = _visible(x, structural_ct)
     if not (isinstance(visible, Tracer) or bool(visible)):
         warnings.warn(

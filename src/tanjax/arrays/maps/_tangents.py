@@ -1,11 +1,11 @@
 """The tangent type of a value, and the vector space that its tangents form.
 
-Every primal type has one structural tangent type: the same pytree, whose inexact leaves keep
-their dtype and whose integer and boolean leaves are `float0`. JAX knows this space only leaf by
-leaf; here it is one object with a zero, a sum and an inner product.
+Every primal type has one structural tangent type. It is the same pytree: inexact leaves keep their
+dtype, and integer and boolean leaves are `float0`. JAX treats this space leaf by leaf; here it is
+one object with a zero, a sum and an inner product.
 
 The tangent of memory, a `jax.Ref`, is memory: a Ref of the same shape and dtype. Two places of a
-primal that hold the same Ref have one tangent, and count once.
+primal with the same Ref have one tangent, and count once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .._leaves import is_inexact
 class TangentType:
     """The structural tangent type of a value: its tree, and shape and dtype of every leaf.
 
-    `refs`: which leaves are memory, a `jax.Ref`.
+    `refs`: the indices of the leaves that are a `jax.Ref`.
     """
 
     tree: PyTreeDef
@@ -51,7 +51,7 @@ class TangentType:
 
 
 def tangent_type(x: PyTree) -> TangentType:
-    """The one structural tangent type of `x`. Equal for equal trees, shapes and dtypes."""
+    """Return the structural tangent type of `x`; equal for equal trees, shapes and dtypes."""
     leaves, tree = jax.tree.flatten(x)
     kinds = (jnp.result_type(p) if is_inexact(p) else np.dtype(jax.dtypes.float0) for p in leaves)
     refs = tuple(i for i, p in enumerate(leaves) if isinstance(p, jax.Ref) and is_inexact(p))
@@ -60,10 +60,10 @@ def tangent_type(x: PyTree) -> TangentType:
 
 
 def zero_tangent(x: PyTree) -> Structural:
-    """The zero structural tangent of `x`: zeros, and `float0` at integer and boolean leaves.
+    """Return the zero structural tangent of `x`: zeros, and `float0` at integer, boolean leaves.
 
-    Of a `jax.Ref`, a new Ref of zeros, sharded as it is: the same one wherever `x` has the same
-    Ref.
+    A `jax.Ref` gives a new Ref of zeros with the same sharding. Places with the same Ref share the
+    new one.
     """
     made: dict[int, PyTree] = {}
 
@@ -71,22 +71,22 @@ def zero_tangent(x: PyTree) -> Structural:
         if not isinstance(p, jax.Ref) or not is_inexact(p):
             return zero_leaf(p)
         if id(p) not in made:
-            made[id(p)] = jax.new_ref(jnp.zeros_like(p[...]))  # where its memory is
+            made[id(p)] = jax.new_ref(jnp.zeros_like(p[...]))  # on the same devices
         return made[id(p)]
 
     return jax.tree.map(zero, x)
 
 
 def zero_leaf(p: Arraylike) -> Natural:
-    """The zero tangent of one leaf."""
+    """Return the zero tangent of one leaf."""
     return jnp.zeros_like(jnp.asarray(p)) if is_inexact(p) else no_tangent(p)
 
 
 def add_tangents(a: Structural, b: Structural) -> Structural:
-    """The sum of two structural tangents of one primal.
+    """Return the sum of two structural tangents of one primal.
 
-    **Raises:** `CotangentError` if their trees or shapes differ, as those of a natural and a
-    structural (co)tangent do, and for memory, which has no sum: `tj.increment` adds in place.
+    **Raises:** `CotangentError` if their trees or shapes differ, as for a natural and a structural
+    (co)tangent. It also raises for Refs, which have no sum: `tj.increment` adds in place.
     """
     if any(isinstance(leaf, jax.Ref) for leaf in jax.tree.leaves((a, b))):
         raise CotangentError(
@@ -110,9 +110,9 @@ def add_tangents(a: Structural, b: Structural) -> Structural:
 
 
 def inner_product(cotangent: Structural, tangent: Structural) -> Scalar:
-    """JAX's pairing `Re Σ c t` of a structural cotangent with a structural tangent, as a scalar.
+    """Return JAX's pairing `Re Σ c t` of a structural cotangent and a structural tangent.
 
-    Refs are read, and memory that both have in several places counts once.
+    The result is a scalar. A Ref counts with its values, and once if both trees repeat it.
     **Raises:** `CotangentError` if the two trees differ.
     """
     expected, got = jax.tree.structure(cotangent), jax.tree.structure(tangent)
@@ -131,10 +131,10 @@ def inner_product(cotangent: Structural, tangent: Structural) -> Scalar:
 
 
 def fit_leaf(where: str, p: Arraylike, t: Natural) -> Natural:
-    """One cotangent leaf in the dtype of its primal: the transpose of JAX's conversions.
+    """Cast one cotangent leaf to the dtype of its primal: the transpose of JAX's conversions.
 
-    A wider float is rounded, a complex number gives its real part to a real primal. A narrower
-    float raises: the precision is already gone, and JAX would pass it on in silence.
+    A wider float is rounded; a complex number gives its real part to a real primal. A narrower
+    float raises: its precision is lost already, and JAX would accept it silently.
     """
     if not is_inexact(p):
         return no_tangent(p)

@@ -1,9 +1,9 @@
-"""Numbers in one unit as numbers in another, without leaving the range of their dtype.
+"""Conversion of numbers between units, without overflow or underflow of their dtype.
 
-A conversion factor may be too large for the dtype (light years in float16), the result may be, and
-still nothing is wrong with the quantity. So a factor is taken apart into a number between 1 and 2,
-which is multiplied with one rounding, and a power of two, which is exact and can be done in steps;
-and where a quantity may keep a power of two in its label, one is chosen for which the numbers fit.
+The dtype may not hold a conversion factor (light years in float16) or the result, although the
+quantity is valid. So a factor is split into a number between 1 and 2, and a power of two. The
+number multiplies with one rounding; the power is exact and can be applied in steps. If the label of
+a quantity may have a power of two, tanjax chooses one that keeps the numbers in range.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ._range import Bits, shift
 ORDINARY = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
 
 
-# Whether what is traced will be planned: then the plan chooses exponents at which nothing is lost.
+# True while a plan will run the trace: the plan then chooses exponents without overflow.
 _planned = contextvars.ContextVar("planned", default=False)
 
 
 @contextlib.contextmanager
 def planned() -> Iterator[None]:
-    """A context in which traced conversions may have any factor."""
+    """Return a context in which traced conversions may have any factor."""
     token = _planned.set(True)
     try:
         yield
@@ -45,12 +45,12 @@ def planned() -> Iterator[None]:
 
 
 def is_planned() -> bool:
-    """Whether what is traced here and now will be planned."""
+    """True if a plan will run the current trace."""
     return _planned.get()
 
 
 def convert(value: PyTree, a: Unit, b: Unit) -> PyTree:
-    """A number in unit `a` as a number in unit `b`. **Raises:** `UnitError`."""
+    """Convert a number in unit `a` to unit `b`. **Raises:** `UnitError`."""
     if a is b:
         return value
     if a.dimension is not b.dimension or not (a.is_linear and b.is_linear):
@@ -67,7 +67,7 @@ def convert(value: PyTree, a: Unit, b: Unit) -> PyTree:
 
 
 def _is_held(factor: float, value: PyTree) -> bool:
-    """Whether a conversion factor is a normal number of the dtype of what it multiplies."""
+    """True if a conversion factor is a normal number of the dtype of `value`."""
     if ORDINARY[0] <= factor <= ORDINARY[1]:
         return True
     if not hasattr(value, "dtype"):  # a Python number
@@ -77,7 +77,7 @@ def _is_held(factor: float, value: PyTree) -> bool:
 
 
 def _inexact(value: PyTree) -> PyTree:
-    """Integers as floats, also where JAX promotes nothing by itself (strict promotion)."""
+    """Cast integers to floats, which JAX does not do under strict promotion."""
     if array_type(value) is None and hasattr(value, "dtype") and value.dtype.kind in "iub":
         return value.astype(jnp.result_type(float))
     return value
@@ -85,7 +85,7 @@ def _inexact(value: PyTree) -> PyTree:
 
 @functools.cache
 def factor_of(a: Unit, b: Unit) -> tuple[float, bool, int]:
-    """A conversion as a factor between 1 and 2, whether to divide by it, and a power of two."""
+    """Return a factor between 1 and 2, True if it divides, and a power of two."""
     multiplier, divisor = units.conversion(a.plain, b.plain)
     divides = divisor != 1.0
     mantissa, exponent = math.frexp(divisor if divides else multiplier)
@@ -94,15 +94,15 @@ def factor_of(a: Unit, b: Unit) -> tuple[float, bool, int]:
 
 
 def _staged(value: PyTree, a: Unit, b: Unit) -> PyTree:
-    """A conversion in two parts, in the order in which nothing overflows on the way.
+    """Convert in two steps, factor and power of two, without overflow in between.
 
-    The factor moves the number by less than a binary digit in the direction of the shift.
+    The factor moves the number by less than a binary digit, in the direction of the shift.
     """
     factor, divides, power = factor_of(a, b)
     value = _inexact(value)
     if isinstance(value, jax.core.Tracer):
         _check_traced(value, power, a, b)
-    if factor != 1.0 and divides == (power > 0):  # it would move it in the other direction
+    if factor != 1.0 and divides == (power > 0):  # the factor would move it in the other direction
         factor, power = factor / 2, power + (-1 if divides else 1)
     if factor != 1.0:
         value = value / factor if divides else value * factor
@@ -110,7 +110,7 @@ def _staged(value: PyTree, a: Unit, b: Unit) -> PyTree:
 
 
 def _check_traced(value: PyTree, power: int, a: Unit, b: Unit) -> None:
-    """Raise where nobody can look at the numbers, and they would leave the range of the dtype.
+    """Raise `UnitError` if traced numbers, which have no values yet, would leave the dtype's range.
 
     Numbers that vanish beside those of a larger scale are rounded away, as in any sum.
     """
@@ -133,7 +133,7 @@ def _check_traced(value: PyTree, power: int, a: Unit, b: Unit) -> None:
 
 
 def bits_in(bits: Bits, a: Unit, b: Unit) -> Bits:
-    """Where numbers lie after a conversion; one digit wider, for the factor."""
+    """Return the bits of numbers after a conversion; one digit wider, for the factor."""
     factor, divides, power = factor_of(a, b)
     low, high = bits[0] + power, bits[1] + power
     if factor == 1.0:
@@ -142,7 +142,7 @@ def bits_in(bits: Bits, a: Unit, b: Unit) -> Bits:
 
 
 def fitting(bits: Bits, dtype: DTypeLike) -> int:
-    """The exponent to take out of numbers: 0 wherever the dtype holds them, or nothing helps."""
+    """Return the exponent to factor out of numbers: 0 if the dtype holds them, or if none helps."""
     span = range_of(dtype)
     if span is None or span.holds(*bits):
         return 0

@@ -1,8 +1,8 @@
 """Structured arrays of quantities: the unit moves outside.
 
-`Diagonal(x * metre)` means a diagonal matrix in metres, and so that every rule sees plain fields it
-becomes `Unitful(Diagonal(x), metre)`. Each type says what its constructor does to units by a unit
-signature (`units = "left: u, right: v -> u*v"`), or by a function where a line cannot say it.
+`Diagonal(x * metre)` means a diagonal matrix in metres. It becomes `Unitful(Diagonal(x), metre)`,
+so every rule gets plain fields. Each type has a unit signature for its constructor
+(`units = "left: u, right: v -> u*v"`), or a function if a signature is not enough.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from ._unitful import Unitful, convert, unitful
 
 
 def hoist(cls: type[AbstractArray], args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTree:
-    """`cls(*args, **kwargs)` where some fields are quantities, as a quantity.
+    """Return `cls(*args, **kwargs)` as a quantity, if some fields are quantities.
 
-    **Raises:** `UnitError` if the units do not fit together, or the type does not say what its
-    constructor does to them.
+    **Raises:** `UnitError` if the units do not fit together, or if the type has no `units`.
     """
     if callable(cls.units):
         return cls.units(*args, **kwargs)
@@ -53,7 +52,7 @@ def hoist(cls: type[AbstractArray], args: tuple[PyTree, ...], kwargs: dict[str, 
             continue
         zero = type(value) in (int, float) and value == 0
         operands.append((role or Role("-"), ANY if zero else unit, field or f"argument {place}"))
-    binding: dict[str, Any] = bind(name, operands)  # of a letter with a quantity a `Unit`
+    binding: dict[str, Any] = bind(name, operands)  # a `Unit` for every letter with a quantity
 
     def plain(value: PyTree, role: Role | None) -> PyTree:
         if not is_quantity(value) or role is None:
@@ -71,7 +70,7 @@ def hoist(cls: type[AbstractArray], args: tuple[PyTree, ...], kwargs: dict[str, 
 
 
 def _product(cls: type[AbstractArray], factors: tuple[PyTree, ...]) -> PyTree:
-    """A constructor of any number of factors: the product of their units."""
+    """Construct from any number of factors; the unit is the product of their units."""
     values, units = zip(*map(split_unit, factors), strict=True)
     return unitful(cls(*values), functools.reduce(operator.mul, units))
 

@@ -1,14 +1,14 @@
-"""Quantities from what people write: `3.0 * km`, `quantity([1, 2], "m")`, `quantity("3 km")`.
+"""Quantities from source code: `3.0 * km`, `quantity([1, 2], "m")`, `quantity("3 km")`.
 
-NumPy has float64 where JAX makes float32 of it, silently: 1e-68 would be 0. A quantity has a power
-of two in its label, and takes it here.
+JAX silently casts NumPy's float64 to float32: 1e-68 would be 0. The functions of this module put a
+power of two into the label instead.
 
     >>> import tanjax as tj
     >>> tj.quantity(np.array([1e-68]), "m") * 2.0
     Unitful([2e-68], "m", scale=-226)
 
-Sharp edges. NumPy's arrays are copied: whoever has them may change them. A single Python number
-stays one, with the range of a float64.
+Sharp edges. A quantity copies NumPy's arrays, because their owner may change them. A single Python
+number stays a Python number, with the range of a float64.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ._unitful import Unitful, unitful
 
 
 def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
-    """What `x * unit` means: integers written in the source are numbers like any other."""
+    """Return `x * unit`; a Python integer becomes a float."""
     if type(x) is Unitful:
         return unitful(x.stored, x.label * unit)
     if type(x) is int:
@@ -42,7 +42,7 @@ def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
         if holds_array(x) and not isinstance(x, list | tuple):
             return _make_quantity(held(x), unit)
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
-    if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
+    if isinstance(x, np.ndarray):  # the owner may change it, which would change the quantity
         x = frozen(x)
     array = jnp.asarray(x) if isinstance(x, list | tuple) else x
     if type(array) is np.ndarray or (array is not x and not isinstance(array, jax.core.Tracer)):
@@ -51,7 +51,7 @@ def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
 
 
 def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
-    """NumPy's numbers; with a power of two where JAX would make float32 of them and lose them."""
+    """Return NumPy's numbers with a unit; with a power of two if JAX's dtype does not hold them."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     bits, span = measure(wide), range_of(dtype)
     if bits and span and bits[0] <= bits[1] and not span.holds(*bits) and unit.is_linear:
@@ -62,15 +62,15 @@ def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
 
 
 def floating(x: Natural, dtype: DTypeLike) -> Natural | Unitful:
-    """Integers as what they become beside a floating dtype; everything else as it is: 0.4 us.
+    """Cast integers for an operation with a floating dtype; return other values unchanged.
 
-    **Returns:** a quantity in `2^exponent` where the dtype does not hold them: 70000 in float16.
+    **Returns:** a quantity in `2^exponent` if the dtype does not hold them: 70000 in float16.
     """
     span, own = range_of(dtype), getattr(x, "dtype", None)
     if span is None or getattr(own, "kind", None) not in ("i", "u") or array_type(x):
         return x
     real = jnp.finfo(dtype).dtype
-    x = np.asarray(x) if isinstance(x, int) else x  # of a type of JAX's
+    x = np.asarray(x) if isinstance(x, int) else x  # an int with a dtype is JAX's typed scalar
     is_known = not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)
     if int(jnp.iinfo(own).max).bit_length() < span.highest or not is_known:
         return x.astype(real)
@@ -85,11 +85,11 @@ def floating(x: Natural, dtype: DTypeLike) -> Natural | Unitful:
 
 
 def quantity(value: Arraylike | str, unit: Unit | str | Unitful | None = None) -> Unitful:
-    """A quantity from anything that says one: `quantity("3 km")`, `quantity([1, 2], "m")`.
+    """Return a quantity from a text or a value: `quantity("3 km")`, `quantity([1, 2], "m")`.
 
     **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or
-    a quantity (converted to `unit` if that is given). `unit`: a unit or a text.
-    **Raises:** `UnitError` if a text cannot be read, a unit is missing, or dimensions differ.
+    a quantity (converted to `unit` if you pass it). `unit`: a unit or a text.
+    **Raises:** `UnitError` if a text is no quantity, a unit is missing, or dimensions differ.
     """
     if isinstance(value, str):
         value = _make_quantity(*units.parse_quantity(value))

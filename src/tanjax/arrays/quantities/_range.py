@@ -1,15 +1,14 @@
-"""Where numbers lie in the range of their dtype.
+"""The magnitudes of numbers in the range of their dtype.
 
-A float32 holds 2^-126 to 2^128, and physics does not: a star has 2e30 kg, and two of them multiply
-to infinity. Numbers are moved by powers of two, which is exact, and where they lie is known as a
-pair of integers, their *bits*: `2^low <= |x| < 2^high` for every entry that is neither zero nor
-non-finite.
+A float32 holds 2^-126 to 2^128. Physics exceeds this range: a star has 2e30 kg, and the product of
+two overflows. tanjax moves numbers by powers of two, which is exact. Two integers, the *bits* of an
+array, bound its magnitudes: `2^low <= |x| < 2^high` for every finite entry except zero.
 
     >>> measure(np.float32([0.0, 3.0, 1e30]))
     (1, 100)
 
-Sharp edges. Nothing is said of tracers, arrays of integers and structured arrays: their bits are
-`None`. XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost.
+Sharp edges. The bits of tracers, arrays of integers and structured arrays are `None`. XLA flushes
+the subnormal numbers of float32 to zero on CPUs, so they count as lost.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NOTHING: Bits = (math.inf, -math.inf)  # the bits of zeros
 _SMALL = 32  # up to here Python's loop (1 us) is faster than a compiled reduction (15 us)
 
 
-# 0: no bits, 3: an array, 4: a whole number of any size.
+# 0: no bits, 1: a float, 2: a complex number, 3: an array, 4: a whole number of any size.
 _LOOK: dict[type, int] = {float: 1, int: 4, bool: 0, complex: 2}
 
 
@@ -41,7 +40,7 @@ def _learn(kind: type) -> int:
 
 
 def measure(x: PyTree) -> Bits | None:
-    """The bits of a value; None if it has none: 1 us for a few numbers, one pass over many."""
+    """Return the bits of a value, or None. **Cost:** 1 us for a few numbers, one pass over many."""
     kind = type(x)
     look = _LOOK.get(kind)
     if look is None:
@@ -63,7 +62,7 @@ def measure(x: PyTree) -> Bits | None:
 
 
 def measure_pure(x: PyTree) -> Bits | None:
-    """As `measure`; of integers the bits of what they become where they meet quantities."""
+    """Return the bits as `measure`; for integers, those of their values as float64."""
     if type(x) is float or type(x) is int or not hasattr(x, "dtype"):
         return measure(x)
     counts = getattr(x.dtype, "kind", None) in ("i", "u")
@@ -82,15 +81,15 @@ def _of_array(x: PyTree) -> Bits | None:
 
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return None
-        with jax.ensure_compile_time_eval():  # also of an array that a traced function closes over
+        with jax.ensure_compile_time_eval():  # works for arrays that a traced function closes over
             found = measure_many(x)
         if found.is_zero:
             return NOTHING
-        half = x.dtype.kind == "c"  # the magnitude is that of the larger part
+        half = x.dtype.kind == "c"  # `measure_many` gives the magnitude of the larger part
         return math.floor(found.low), math.floor(found.high) + 1 + half
     try:
         numbers = np.asarray(x).ravel().tolist()
-    except RuntimeError:  # parts of it are on other machines
+    except RuntimeError:  # other machines hold parts of the array
         return None
     if x.dtype.kind == "c":
         numbers = [part for z in numbers for part in (z.real, z.imag)]
@@ -106,7 +105,7 @@ def _of_numbers(numbers: PyTree) -> Bits:
 
 
 def shift(x: PyTree, exponent: int) -> PyTree:
-    """`x · 2^exponent`: exact wherever both are normal, also where 2^exponent itself is not."""
+    """Return `x · 2^exponent`, exact if both are normal, even if 2^exponent itself is not."""
     if exponent == 0:
         return x
     if type(x) is float or type(x) is int:
@@ -127,7 +126,7 @@ def _ldexp(x: float, exponent: int) -> float:
 
 
 def _times(x: PyTree, factor: float) -> Primal:
-    """A product with a real number; of complex numbers part by part, so that inf stays inf."""
+    """Multiply by a real number; complex numbers part by part, so that inf stays inf."""
     if not isinstance(x, jax.Array | np.ndarray | np.generic):
         return x * factor  # a structured array
     if isinstance(x, np.ndarray | np.generic):
@@ -139,7 +138,7 @@ def _times(x: PyTree, factor: float) -> Primal:
 
 @functools.cache
 def _steps(exponent: int, most: int) -> tuple[float, ...]:
-    """Powers of two that a dtype holds, whose product is `2^exponent`."""
+    """Return powers of two that a dtype holds, with the product `2^exponent`."""
     sign, left = (1, exponent) if exponent > 0 else (-1, -exponent)
     parts = []
     while left:

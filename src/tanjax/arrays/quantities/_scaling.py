@@ -1,15 +1,15 @@
 """Quantities choose the power of two in their label.
 
-A quantity has exponent 0 as long as its dtype holds its numbers there, so that ordinary values cost
-nothing and compile once. A result that the dtype does not hold gets the exponent that puts its
-numbers into the middle of the range; it gives it up only when they are well inside again (between
-`2^-inner` and `2^inner`), so that a value at the border does not change its label in every step.
+A quantity has exponent 0 as long as its dtype holds its numbers, so ordinary values cost nothing
+and compile once. A result that the dtype does not hold gets an exponent that puts its numbers into
+the middle of the range. It returns to exponent 0 only when its numbers are well inside again
+(between `2^-inner` and `2^inner`). So a value at the border does not change its label every step.
 
     q = jnp.float32(1e30) * kg
     (q * q).scale  # 199
 
-Sharp edges. Where a function is traced nobody knows the numbers: exponents follow the laws of
-units, and nothing is chosen.
+Sharp edge. A traced function has no numbers, so exponents follow the laws of units, and tanjax
+chooses none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ._unitful import Unitful, bits_of, unitful
 
 
 def settle(stored: PyTree, label: Unit) -> Unitful:
-    """A result under its label: at exponent 0 if it lies well inside, in the middle if it must."""
+    """Return a result at exponent 0 if its numbers lie well inside, else centred if needed."""
     if not label.scale:
         return unitful(stored, label)
     bits = measure(stored)
@@ -49,27 +49,28 @@ def settle(stored: PyTree, label: Unit) -> Unitful:
 
 
 def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
-    """A result moved to the middle of the range if it has left the inner part of it."""
+    """Move a result to the middle of the range if it has left the inner part."""
     if -span.inner <= bits[0] and bits[1] <= span.inner:
         return unitful(stored, label, bits)
     middle = span.centre(*bits)
-    if not middle:  # too wide to be moved without loss
+    if not middle:  # the numbers are too far apart to move without loss
         return unitful(stored, label, bits)
     moved = bits[0] - middle, bits[1] - middle
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
 
 
 def rooted(q: Unitful, power: Fraction) -> tuple[Primal, Unit]:
-    """A number and its label whose exponent times `power` is whole: the square root of 2^3 x.
+    """Return number and label with an exponent whose product with `power` is whole.
 
-    A power that the dtype rounds (bfloat16 has 0.668 for 2/3) is far off for numbers far from one,
-    so these are brought near it: of a power of two the power is exact.
+    The square root needs this for 2^3 x. A dtype also rounds the power (bfloat16 has 0.668 for
+    2/3), which gives large errors for numbers far from one. These numbers are moved near one,
+    because the power of a power of two is exact.
     """
     stored, label, root = q.stored, q.label, power.denominator
     span = range_of(stored.dtype) if hasattr(stored, "dtype") else None
     known = bits_of(q)
     fits = known and span and span.lowest <= known[0] and known[1] <= span.highest
-    if fits and not label.scale % root and not _rounding(power, stored.dtype):  # 4 us less
+    if fits and not label.scale % root and not _rounding(power, stored.dtype):
         return stored, label
     bits = measure(stored) if root > 1 else None
     if bits is None or span is None or bits[0] > bits[1]:
@@ -84,14 +85,14 @@ def rooted(q: Unitful, power: Fraction) -> tuple[Primal, Unit]:
 
 @functools.cache
 def _rounding(power: Fraction, dtype: DTypeLike) -> float:
-    """By how much a dtype rounds a power."""
+    """Return the rounding error of a power in a dtype."""
     return abs(float(np.asarray(float(power), dtype)) - float(power))
 
 
 def divisible_exponent(low: float, high: float, wanted: int, root: int, span: Range) -> int:
-    """The exponent divisible by `root` to take out of numbers, as near to `wanted` as they allow.
+    """Return the exponent nearest to `wanted` that `root` divides and that avoids underflow.
 
-    The largest number fits in any case.
+    The largest number never overflows.
     """
     least = -((span.highest - int(high)) // root) * root
     most = (int(low) - span.lowest) // root * root
@@ -100,7 +101,7 @@ def divisible_exponent(low: float, high: float, wanted: int, root: int, span: Ra
 
 
 def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:
-    """Where numbers of several labels lie together, in one unit."""
+    """Return the bits of numbers of several labels together, in one unit."""
     low, high = NOTHING
     for bits, label in known:
         if bits[0] <= bits[1]:
@@ -110,9 +111,9 @@ def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:
 
 
 def common_label(known: Sequence[tuple[Bits, Unit]], first: Unit, span: Range) -> Unit:
-    """A label in the unit of the first at which the numbers of several fit together.
+    """Return a label in the unit of `first` at which the dtype holds the numbers of all labels.
 
-    Where they lie too far apart for that, at which the largest fit.
+    If they are too far apart, the dtype holds the largest.
     """
     unit = first.plain
     low, high = joined(known, unit)
@@ -123,7 +124,7 @@ def common_label(known: Sequence[tuple[Bits, Unit]], first: Unit, span: Range) -
 
 
 def warn_too_wide(operation: str, low: float, high: float, dtype: DTypeLike) -> None:
-    """Say that no exponent holds the numbers of a result together."""
+    """Warn that no exponent brings all numbers of a result into the range of the dtype."""
     warnings.warn(
         message(
             f"{operation}: no power of two brings these numbers into the range of {dtype}.",

@@ -1,8 +1,7 @@
 """Numbers of any magnitude as text.
 
-A number times a power of two may lie outside of what any float holds; `1e400 m` is still a length.
-Such a number is printed with as few digits as tell it apart from its neighbours in its dtype, as
-Python does with floats.
+A number times a power of two may exceed every float; `1e400 m` is still a length. Its text has the
+fewest digits that distinguish the number from its neighbours in its dtype, as for Python's floats.
 
     >>> number_text(np.float32(1.0), 1329, "")
     '1.171829e+400'
@@ -45,7 +44,7 @@ def number_text(stored: PyTree, scale: int, spec: str) -> str:
 
 
 def _scaled(v: PyTree, scale: int, spec: str) -> str:
-    """One number times a power of two."""
+    """Format one number times a power of two."""
     if np.iscomplexobj(v):
         imaginary = _scaled(v.imag, scale, spec)
         sign = "" if imaginary.startswith("-") else "+"
@@ -68,14 +67,14 @@ def _candidates(exact: decimal.Decimal) -> PyTree:
 
 
 def _same(text: str, exact: decimal.Decimal, digits: int) -> bool:
-    """Whether a text is nearer to a number than half of the last of its binary digits."""
+    """True if a text differs from a number by at most half of its last binary digit."""
     error = abs(_DIGITS.subtract(decimal.Decimal(text), exact))
     step = decimal.Decimal(2) ** -(digits + 1)
     return error <= _DIGITS.multiply(abs(exact), step)
 
 
 def _tidy(text: str) -> str:
-    """`1e+45` as it is, `1.5e+3` as `1500.0`: like Python's floats."""
+    """Format like Python's floats: `1e+45` stays, `1.5e+3` is `1500.0`."""
     mantissa, _, exponent = text.partition("e")
     if -5 < int(exponent) < 8:
         return repr(float(text))

@@ -45,12 +45,12 @@ from ._symmetric import Symmetric
 class BlockDiagonal(AbstractArray):
     """The matrix with `blocks` along its diagonal and zeros elsewhere.
 
-    **Arguments:** `*blocks`, matrices (dense or structured, not necessarily square). Many equal
-    ones are better one array, `tj.BlockDiagonal.from_stack(array)`.
+    **Arguments:** `*blocks`, matrices (dense or structured, not necessarily square). For many
+    blocks of one type and shape, `tj.BlockDiagonal.from_stack(array)` is faster.
 
     **Maps:** block by block; linear, isometric, injective if all blocks are.
 
-    The field `blocks` is a tuple of matrices, or a sequence that holds them as one batch.
+    The field `blocks` is a tuple of matrices, or a sequence that stores them as one batch.
     """
 
     core_ndim = 2
@@ -68,7 +68,7 @@ class BlockDiagonal(AbstractArray):
 
     @classmethod
     def from_stack(cls, blocks: Shaped[AnyArray, "... blocks m n"]) -> Self:
-        """The matrix whose blocks are the matrices of one batch, kept and worked as one array.
+        """Return the matrix with the matrices of one batch as blocks, stored as one array.
 
         **Arguments:** `blocks`: a dense `(blocks, m, n)`, or a batch of a structured type, such as
         `tj.Symmetric(x, definite=True)` with `x` of shape `(blocks, m, m)`. Axes before make a
@@ -91,7 +91,7 @@ class BlockDiagonal(AbstractArray):
         return new
 
     def _kinds(self) -> Sequence[Shaped[AnyArray, "... _ _"]]:
-        """The blocks, of equal ones any."""
+        """Return the blocks, or the array of a stack in a tuple: enough to test their type."""
         return (self.blocks.array,) if isinstance(self.blocks, Stack) else self.blocks
 
     @property
@@ -115,7 +115,7 @@ class BlockDiagonal(AbstractArray):
 
     @property
     def has_square_blocks(self) -> bool:
-        """Whether every block is square: then each is on the diagonal."""
+        """True if every block is square: then the matrix's diagonal is that of its blocks."""
         return all(b.shape[-2] == b.shape[-1] for b in self._kinds())
 
     @property
@@ -131,7 +131,7 @@ class BlockDiagonal(AbstractArray):
         return jnp.result_type(*(b.dtype for b in self._kinds()))
 
     def slices(self) -> tuple[tuple[slice, slice], ...]:
-        """The rows and columns of every block."""
+        """Return the rows and columns of every block."""
         rows = list(accumulate((m for m, _ in self.block_shapes), initial=0))
         columns = list(accumulate((n for _, n in self.block_shapes), initial=0))
         row_slices = [slice(a, b) for a, b in pairwise(rows)]
@@ -139,27 +139,29 @@ class BlockDiagonal(AbstractArray):
         return tuple(zip(row_slices, column_slices, strict=True))
 
     def each(self, function: Function, *parts: Parts) -> Shaped[AnyArray, "_ _"]:
-        """The block diagonal matrix of `function(block, part, ...)`, one call for equal blocks.
+        """Return the block diagonal matrix of `function(block, part, ...)`.
 
-        **Arguments:** `parts`: what belongs to each block, a sequence, or an array with a leading
+        A stack takes one call.
+
+        **Arguments:** `parts`: one part per block, in a sequence, or in an array with a leading
         axis, such as `rows_of(x)`.
         """
         return self.replace(blocks=each(function, self.blocks, *parts))
 
     def rows_of(self, x: Shaped[DenseArray, " m *k"]) -> Parts:
-        """The rows of `x` that belong to each block."""
+        """Return the rows of `x` that belong to each block."""
         if isinstance(self.blocks, Stack):
             return x.reshape(self.blocks.length, self.blocks.shape[-2], *x.shape[1:])
         return [x[rows] for rows, _ in self.slices()]
 
     def columns_of(self, x: Shaped[DenseArray, " n *k"]) -> Parts:
-        """The rows of `x` that belong to the columns of each block."""
+        """Return the rows of `x` that belong to the columns of each block."""
         if isinstance(self.blocks, Stack):
             return x.reshape(self.blocks.length, self.blocks.shape[-1], *x.shape[1:])
         return [x[columns] for _, columns in self.slices()]
 
     def parts_of(self, natural: Natural) -> Parts:
-        """The part of a matrix of this shape that each block covers."""
+        """Return the part of a matrix of this shape that each block covers."""
         if isinstance(self.blocks, Stack):
             return _stack_of(self, self.blocks, natural)
         return [ask.submatrix(natural, rows, columns) for rows, columns in self.slices()]
@@ -246,7 +248,7 @@ class BlockDiagonal(AbstractArray):
 
 
 def _concatenated(parts: Sequence[Array] | Stack) -> Shaped[Array, " m *k"]:
-    """The rows of all parts."""
+    """Concatenate the rows of all parts."""
     if isinstance(parts, Stack):
         rows = parts.array
         return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
@@ -254,7 +256,7 @@ def _concatenated(parts: Sequence[Array] | Stack) -> Shaped[Array, " m *k"]:
 
 
 def _stack_of(x: BlockDiagonal, blocks: Stack, natural: Natural) -> Parts:
-    """The parts of a matrix that equal blocks cover, as a batch where it has them as one."""
+    """Return the parts of a matrix that a stack of blocks covers, as a batch if it has one."""
     count, (m, n) = blocks.length, blocks.shape
     if isinstance(natural, BlockDiagonal) and natural.block_shapes == x.block_shapes:
         return natural.blocks
@@ -271,7 +273,7 @@ def _stack_of(x: BlockDiagonal, blocks: Stack, natural: Natural) -> Parts:
 
 
 def _overlap(a: slice, b: slice) -> tuple[slice, slice] | None:
-    """What two ranges have in common, counted from the start of each."""
+    """Return the intersection of two ranges, relative to the start of each; None if it is empty."""
     start, stop = max(a.start, b.start), min(a.stop, b.stop)
     shifted = lambda of: slice(start - of.start, stop - of.start)
     return (shifted(a), shifted(b)) if start < stop else None

@@ -1,4 +1,4 @@
-"""Matrices whose rows are one another, shifted around."""
+"""Circulant matrices: each row is the row above, shifted cyclically by one."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Circulant(AbstractArray):
     r"""The square matrix with entries $a_{ij} = column_{(i - j) \bmod n}$.
 
     **Fields:** `column`, the first column, shape `(n,)`. Its Fourier transform, `eigenvalues()`,
-    is the spectrum, so that products, systems and determinants take $O(n \log n)$ operations, and
-    sums, products and inverses of circulant matrices are circulant.
+    is the spectrum. So products, systems and determinants take $O(n \log n)$ operations. Sums,
+    products and inverses of circulant matrices are circulant.
 
     **Maps:** $J^\top Y$ sums along the cyclic diagonals, $J^+$ takes means,
     $J^{+\top}\bar c$ = `Circulant(c̄ / n)`.
@@ -66,9 +66,9 @@ class Circulant(AbstractArray):
         return [cls(samples.normal(4)), cls(samples.complex(3)), cls(samples.normal(3))]
 
     def eigenvalues(self) -> Shaped[Array, "... n"]:
-        r"""The spectrum, complex, shape `(n,)`, in the order of the Fourier transform.
+        r"""Return the complex spectrum, shape `(n,)`, in the order of the Fourier transform.
 
-        The eigenvector of number `k` is `exp(2πi jk/n)`. **Cost:** $O(n \log n)$.
+        Eigenvector `k` has the entries `exp(2πi jk/n)`. **Cost:** $O(n \log n)$.
         """
         n = known_length(self.column.shape[-1])
         return jnp.fft.fft(self.column.astype(wide_enough(self.dtype)), max(n, 1))[..., :n]
@@ -90,7 +90,7 @@ class Circulant(AbstractArray):
         return self.replace(column=structural.column / max(structural.column.shape[-1], 1))
 
     def _sums(self, natural: Natural) -> Shaped[DenseArray, "... n"]:
-        """The sums along the cyclic diagonals of an array of this shape."""
+        """Return the sums along the cyclic diagonals of an array of this shape."""
         n = self.column.shape[-1]
         if isinstance(natural, Circulant):
             return natural.column * n
@@ -132,7 +132,7 @@ class Circulant(AbstractArray):
         return self.to_toeplitz().submatrix(rows, columns)
 
     def to_toeplitz(self) -> Shaped[Toeplitz, "... n n"]:
-        """The same matrix as a `Toeplitz`."""
+        """Return the same matrix as a `Toeplitz`."""
         return Toeplitz(jnp.concatenate([self.column[1:], self.column]))
 
     def inner_product(self, other: Natural) -> Scalar:
@@ -142,12 +142,12 @@ class Circulant(AbstractArray):
 
 
 def _turned(x: Shaped[DenseArray, "... n"]) -> Shaped[DenseArray, "... n"]:
-    """The same numbers backwards along the last axis, from the first one on: `x[-k % n]`."""
+    """Reverse the last axis cyclically, with the first number in place: `x[-k % n]`."""
     return jnp.roll(x[..., ::-1], 1, axis=-1)
 
 
 def _folded(sums: Shaped[DenseArray, "... d"], n: int) -> Shaped[DenseArray, "... n"]:
-    """Sums along cyclic diagonals, from those along the diagonals of an n-by-n matrix."""
+    """Return sums along cyclic diagonals, from those along the diagonals of an n-by-n matrix."""
     if n == 0:
         return sums
     padding = [(0, 0)] * (sums.ndim - 1) + [(1, 0)]

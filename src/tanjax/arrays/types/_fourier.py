@@ -1,13 +1,13 @@
 """Products of matrices that are constant along diagonals, by the discrete Fourier transform.
 
-The product of a `Toeplitz` matrix with a vector is part of a convolution, that of a `Circulant` one
-is a cyclic convolution; in the Fourier basis both are products of numbers. Real arrays have real
-results, numbers narrower than float32 are transformed in float32, and integers are convolved
-directly, because a transform would round them.
+The product of a `Toeplitz` matrix and a vector is part of a convolution. For a `Circulant` it is a
+cyclic convolution. In the Fourier basis both are products of numbers. Real arrays have real
+results. Dtypes narrower than float32 are transformed in float32. Integers are convolved directly,
+because a transform would round them.
 
-Sharp edge: the rounding of every entry is relative to the largest one. An entry that is smaller by
-more than the precision of the dtype comes out as noise, where a sum of products would keep it; one
-`inf` or `nan` reaches all entries.
+Sharp edge: the rounding error of every entry is relative to the largest entry. An entry smaller by
+more than the precision of the dtype becomes noise; a sum of products would keep it. One `inf` or
+`nan` spreads to all entries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .._abstract import default_dtype
 
 
 def known_length(n: int) -> int:
-    """The length of a transform. **Raises:** `ShapeError` for a symbolic one of `jax.export`."""
+    """Return the length of a transform. **Raises:** `ShapeError` for a symbolic one."""
     if export.is_symbolic_dim(n):
         raise ShapeError(
             f"A Fourier transform needs a length that is a number; got {n}.\n"
@@ -38,7 +38,7 @@ def known_length(n: int) -> int:
 
 @functools.cache
 def fast_length(n: int) -> int:
-    """The least number from `n` on whose prime factors are 2, 3 and 5: short to transform."""
+    """Return the least number from `n` on with the prime factors 2, 3 and 5: a fast length."""
     best = 1 << max(known_length(n) - 1, 0).bit_length()
     five = 1
     while five < best:
@@ -52,14 +52,14 @@ def fast_length(n: int) -> int:
 
 
 def is_exact(*arrays: Shaped[AnyArray, " ..."]) -> bool:
-    """Whether all arrays hold integers: then nothing may be rounded."""
+    """True if all arrays hold integers: then a product must not round."""
     return not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays)
 
 
 def convolve(
     a: Shaped[DenseArray, "*#batch _"], b: Shaped[DenseArray, "*#batch _"], length: int
 ) -> Shaped[Array, "*#batch {length}"]:
-    """The cyclic convolution of a length along the last axis, of arrays padded with zeros to it."""
+    """Return the cyclic convolution along the last axis of arrays, zero-padded to a length."""
     if 0 in (*a.shape, *b.shape):
         shape = jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1])
         return jnp.zeros((*shape, length), jnp.result_type(a, b))
@@ -69,7 +69,7 @@ def convolve(
 def convolve_and_add(
     a: Shaped[DenseArray, "*#batch k _"], b: Shaped[DenseArray, "*#batch k _"], length: int
 ) -> Shaped[Array, "*#batch {length}"]:
-    """`convolve`, summed over the axis before the last: with one transform back for the sum."""
+    """Sum `convolve` over the second last axis, with one inverse transform for the sum."""
     if 0 in (*a.shape, *b.shape):
         return jnp.sum(convolve(a, b, length), axis=-2)
     return _convolve(a, b, length, lambda spectrum: jnp.sum(spectrum, axis=-2))
@@ -90,13 +90,13 @@ def _convolve(
 def forward(
     x: Shaped[DenseArray, "*batch _"], length: int, real: bool
 ) -> Shaped[Array, "*batch _"]:
-    """The transform along the last axis; of real numbers only the half that tells the rest."""
+    """Transform the last axis; for real numbers return the half that determines the rest."""
     wide, length = x.astype(wide_enough(x.dtype)), known_length(length)
     return jnp.fft.rfft(wide, length) if real else jnp.fft.fft(wide, length)
 
 
 def wide_enough(dtype: DType) -> DType:
-    """The dtype in which numbers are transformed: floating, and not narrower than float32."""
+    """Return the dtype for a transform: floating or complex, and not narrower than float32."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return default_dtype()
     return jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else jnp.dtype(dtype)
@@ -105,16 +105,17 @@ def wide_enough(dtype: DType) -> DType:
 def backward(
     x: Shaped[Array, "*batch _"], length: int, real: bool
 ) -> Shaped[Array, "*batch {length}"]:
-    """The inverse of `forward`."""
+    """Return the inverse of `forward`."""
     return jnp.fft.irfft(x, length) if real else jnp.fft.ifft(x, length)
 
 
 def valid_product(
     values: Shaped[DenseArray, "*#batch d"], b: Shaped[DenseArray, "*#batch n"]
 ) -> Shaped[Array, "*#batch {values.shape[-1]-b.shape[-1]+1}"]:
-    """`Σⱼ values[i - j + n - 1] b[j]` for the last axes, `n` the length of `b`: a Toeplitz product.
+    """Return the Toeplitz product `Σⱼ values[i - j + n - 1] b[j]` along the last axes.
 
-    **Cost:** two transforms of `b` and the result, of a length near that of `values`.
+    `n` is the length of `b`. **Cost:** transforms of `values`, `b` and the result, of a length near
+    that of `values`.
     """
     n = b.shape[-1]
     rows = values.shape[-1] - n + 1
@@ -126,7 +127,7 @@ def valid_product(
 def _exact_product(
     values: Shaped[DenseArray, "*#batch d"], b: Shaped[DenseArray, "*#batch n"]
 ) -> Shaped[Array, "*#batch m"]:
-    """`valid_product` of integers, in $O(mn)$ operations without the matrix."""
+    """Return `valid_product` of integers, in $O(mn)$ operations without the matrix."""
     dtype = jnp.result_type(values, b)
     shape = jnp.broadcast_shapes(values.shape[:-1], b.shape[:-1])
     left, right = (
@@ -146,5 +147,5 @@ def _exact_product(
 def over_columns(
     function: Callable[[Array], Array], b: Shaped[DenseArray, " n *k"]
 ) -> Shaped[Array, " m *k"]:
-    """`function` of the last axis, for a vector or for the columns of a matrix."""
+    """Apply a `function` of the last axis to a vector, or to the columns of a matrix."""
     return function(b) if b.ndim == 1 else function(b.T).T

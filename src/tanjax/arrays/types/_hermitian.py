@@ -33,10 +33,10 @@ from ._symmetric import mirror, square
 class Hermitian(AbstractArray):
     r"""A Hermitian matrix: equal to its conjugate transpose, with a real diagonal.
 
-    Samplers and Newton's method want its free numbers, not its stored ones, which hold each entry
-    twice: `tj.free_coordinates`.
+    The storage holds each entry twice. For samplers and Newton's method, `tj.free_coordinates`
+    gives the free numbers.
 
-    **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle that is mirrored, or `"mean"`;
+    **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle to mirror, or `"mean"`;
     `definite=True` promises that the matrix is positive definite (see `Symmetric`).
 
     **Maps:** $D(data) = (data + data^H)/2$, real-linear and an isometry on its image. In JAX's
@@ -107,11 +107,11 @@ class Hermitian(AbstractArray):
 
     def scaled(self, factor: Factor) -> Multiple:
         if jnp.iscomplexobj(factor):
-            return factor * self.to_dense()  # no Hermitian matrix, and all of it is stored
+            return factor * self.to_dense()  # not Hermitian; the storage is as large as the array
         return self.replace(data=self.data * factor, definite=False)
 
     def inner_product(self, other: Natural) -> Scalar:
-        # Of two in full storage that is the array: nothing is transposed. Others may be thinner.
+        # The storage of a `Hermitian` is the array, so no transpose is needed. Others may be thin.
         return ask.inner_product(other.data if type(other) is Hermitian else other, self.data)
 
     def canonical(self) -> Self:
@@ -123,7 +123,7 @@ class Hermitian(AbstractArray):
 
 
 def hermitian_part(dense: Shaped[Array, "... n n"]) -> Shaped[Array, "... n n"]:
-    """`(Y + Yᴴ)/2`; integers, which have no tangents, as they are."""
+    """Return `(Y + Yᴴ)/2`; integers, which have no tangents, unchanged."""
     if not jnp.issubdtype(dense.dtype, jnp.inexact):
         return dense
     return (dense + jnp.conj(jnp.swapaxes(dense, -1, -2))) / 2

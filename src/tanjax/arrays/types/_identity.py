@@ -110,12 +110,12 @@ class Identity(AbstractArray):
         return jnp.sum(ask.diagonal(other))
 
 
-# One matrix for a whole batch has no place for leading axes; a diagonal of ones has.
+# An `Identity` has no leaf for leading axes; a diagonal of ones has.
 COUNTED[Identity] = lambda x, batch: Diagonal(jnp.ones((*batch, x.n), x.kind))
 
 
 def _count(n: int) -> int:
-    """The number of rows. **Raises:** `ShapeError` for what is none."""
+    """Return the number of rows. **Raises:** `ShapeError` unless it is a whole number from 0 on."""
     try:
         return as_size(n)
     except TypeError:

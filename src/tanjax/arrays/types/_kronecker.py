@@ -44,11 +44,11 @@ from ._symmetric import Symmetric
 class Kronecker(AbstractArray):
     r"""`factors[0] ⊗ factors[1] ⊗ …`, never formed.
 
-    **Arguments:** `*factors`, matrices (dense or structured), the first the slowest index.
+    **Arguments:** `*factors`, matrices (dense or structured); the first is the slowest index.
 
-    **Maps:** the cotangent of one factor is the natural cotangent contracted with all others;
-    for an `Outer` of width $k$ that costs $k$ products with the factors. Over-parametrised, and no
-    linear subspace: natural tangents are sums of one Kronecker term per factor.
+    **Maps:** the cotangent of one factor is the natural cotangent contracted with all others; for
+    an `Outer` of width $k$ this costs $k$ products with the factors. The type is over-parametrised,
+    and not a linear subspace: natural tangents are sums of one Kronecker term per factor.
 
     **References:** Van Loan 2000, "The ubiquitous Kronecker product".
     """
@@ -124,7 +124,10 @@ class Kronecker(AbstractArray):
         )
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
-        """For two dense factors `(Ā/‖B‖² − sA/(‖A‖²‖B‖²)) ⊗ B + A ⊗ B̄/‖A‖²`; otherwise solved."""
+        """For two real dense factors return a closed form; otherwise solve.
+
+        The form is `(Ā/‖B‖² − sA/(‖A‖²‖B‖²)) ⊗ B + A ⊗ B̄/‖A‖²`.
+        """
         if len(self.factors) != 2 or any(
             array_type(f) or jnp.iscomplexobj(f) for f in self.factors
         ):
@@ -148,7 +151,7 @@ class Kronecker(AbstractArray):
     ) -> Shaped[DenseArray, " m *k"]:
         """Apply `function(factor, matrix)` to the axis of `b` that belongs to each factor.
 
-        The axis is handed over as rows, all others as columns.
+        `function` gets that axis as rows, and all others as columns.
         """
         tail = b.shape[1:]
         x = b.reshape(*self._columns, math.prod(tail))
@@ -157,12 +160,12 @@ class Kronecker(AbstractArray):
         return x.reshape(math.prod(self._rows), *tail)
 
     def cheapest_order(self, right: bool = False) -> list[int]:
-        """The order of factors in which a product, `b @ self` if `right`, multiplies least.
+        """Return the order of factors with the fewest multiplications, for `b @ self` if `right`.
 
-        Of two neighbours with `m` by `n` and `p` by `q` entries, one first costs `mnq + mpq`, the
-        other first `pqn + pmn`, each times the same sizes. Divided by `mnpq`: `1/n - 1/m` sorts
-        them. Of equals that factor comes last whose result lies in memory as the product does, so
-        that what follows it need not transpose: the first, or the last if `right`.
+        Take two neighbours with `m` by `n` and `p` by `q` entries. The first factor first costs
+        `mnq + mpq`, the second first `pqn + pmn`, each times the same sizes. Division by `mnpq`
+        shows that `1/n - 1/m` sorts them. Among equal factors, the first (the last if `right`)
+        comes last: its result has the memory layout of the product, which saves a transpose.
         """
 
         def growth(i: int) -> float:
@@ -212,12 +215,12 @@ class Kronecker(AbstractArray):
             )
         if is_own(other) and not isinstance(other, Outer):
             return ask.pairing(self, other)
-        # Contracting with all factors but the first leaves one small pairing.
+        # A contraction with all factors except the first leaves one small pairing.
         return ask.inner_product(self.factors[0], contract(self, other, only=0)[0])
 
 
 def _reciprocal(x: Array) -> Array:
-    """`1 / x`, and 0 at 0: a zero factor spans no directions."""
+    """Return `1 / x`, and 0 at 0: a zero factor spans no directions."""
     return jnp.where(x == 0, jnp.zeros_like(x), 1 / jnp.where(x == 0, jnp.ones_like(x), x))
 
 
@@ -234,19 +237,19 @@ def _along(
     axis: int,
     function: Callable[[Matrix, Array], Array] = ask.apply,
 ) -> Shaped[Array, " ..."]:
-    """Multiply a matrix onto one axis of a tensor."""
+    """Multiply one axis of a tensor by a matrix."""
     moved = jnp.moveaxis(x, axis, 0)
     out = function(factor, _as_matrix(moved))
     return jnp.moveaxis(out.reshape(out.shape[0], *moved.shape[1:]), 0, axis)
 
 
 def _as_matrix(tensor: Shaped[Array, "m ..."]) -> Shaped[Array, "m _"]:
-    """All axes but the first merged (spelt out, because `-1` fails on empty arrays)."""
+    """Merge all axes except the first, without `-1`, which fails for empty arrays."""
     return tensor.reshape(tensor.shape[0], math.prod(tensor.shape[1:]))
 
 
 def contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Natural]:
-    """Contract a natural cotangent with all factors but one, for every factor (or for one)."""
+    """Contract a natural cotangent with all factors except one, for every factor (or for one)."""
     wanted = range(len(x.factors)) if only is None else [only]
     if isinstance(natural, Kronecker) and (natural._rows, natural._columns) == (
         x._rows,

@@ -40,10 +40,12 @@ from ._kronecker import Kronecker, contract
 class KroneckerSum(AbstractArray):
     r"""`factors[0] ⊗ I ⊗ … + I ⊗ factors[1] ⊗ … + …`, never formed: the Laplacian of a grid.
 
-    **Arguments:** `*factors`, square matrices (dense or structured), the first the slowest index.
+    **Arguments:** `*factors`, square matrices (dense or structured); the first is the slowest
+    index.
 
     **Maps:** the cotangent of one factor is the natural cotangent contracted with the identities of
-    all others (a partial trace). Over-parametrised: a multiple of the identity is in any factor.
+    all others (a partial trace). The type is over-parametrised: any factor can hold a multiple of
+    the identity.
 
     **References:** Horn and Johnson 1991, section 4.4.
     """
@@ -83,7 +85,7 @@ class KroneckerSum(AbstractArray):
         return all(fact(f, "is_linear") for f in self.factors)
 
     def terms(self) -> tuple[Shaped[Kronecker, "... n n"], ...]:
-        """Kronecker products, each of one factor and identities, of which this is the sum."""
+        """Return the terms of the sum: Kronecker products of one factor and identities."""
         eyes = [Identity(f.shape[-1], self.dtype) for f in self.factors]
         return tuple(Kronecker(*eyes[:i], f, *eyes[i + 1 :]) for i, f in enumerate(self.factors))
 

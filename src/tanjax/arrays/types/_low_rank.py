@@ -37,9 +37,9 @@ from ..maps import _defaults as default
 class LowRank(AbstractArray):
     r"""`u @ v.T`, with `u` of shape `(m, r)` and `v` of shape `(n, r)`.
 
-    **Maps:** $J^\top Y = (YV, Y^\top U)$. Over-parametrised: $(UG, VG^{-\top})$ is the same
-    matrix; a cotangent is visible iff $U^\top\bar U = \bar V^\top V$. The set of matrices of rank
-    $r$ is no subspace: natural (co)tangents are `Outer`s and sums of them, never a `LowRank`.
+    **Maps:** $J^\top Y = (YV, Y^\top U)$. The type is over-parametrised: $(UG, VG^{-\top})$ is the
+    same matrix. A cotangent is visible iff $U^\top\bar U = \bar V^\top V$. The matrices of rank $r$
+    are not a subspace: natural (co)tangents are `Outer`s and sums of them, never a `LowRank`.
     """
 
     core_ndim = 2
@@ -76,7 +76,7 @@ class LowRank(AbstractArray):
         return self.u @ jnp.swapaxes(self.v, -1, -2)
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
-        # Side by side in one `Outer`, JAX sees a product of two tangents, and cannot transpose it.
+        # One `Outer` would hold a product of two tangents, which JAX cannot transpose.
         return add(Outer(structural.u, self.v), Outer(self.u, structural.v))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
@@ -85,7 +85,7 @@ class LowRank(AbstractArray):
         )
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
-        """`U Gᵤ⁻¹ V̄ᵀ + (Ū − U Gᵤ⁻¹ UᵀŪ) Gᵥ⁻¹ Vᵀ`, after the hidden part `(UH, −VHᵀ)` is removed."""
+        """Remove the hidden part `(UH, −VHᵀ)`; return `U Gᵤ⁻¹ V̄ᵀ + (Ū − U Gᵤ⁻¹ UᵀŪ) Gᵥ⁻¹ Vᵀ`."""
         if jnp.iscomplexobj(self.u) or jnp.iscomplexobj(self.v):
             return default.pullback_of_restructure(self, structural)
         u, v, u_bar, v_bar = self.u, self.v, structural.u, structural.v
@@ -130,7 +130,7 @@ def _sylvester(
 ) -> Shaped[Array, "r r"]:
     """Solve `g h + h k = right` for symmetric positive semidefinite `g`, `k`, in `O(r³)`.
 
-    A linear solve in `right`, so that derivatives never differentiate the eigenvectors.
+    JAX treats it as a linear solve in `right`, and does not differentiate the eigenvectors.
     """
 
     def solve(_: Callable[[Array], Array], r: Shaped[Array, "r r"]) -> Shaped[Array, "r r"]:

@@ -45,16 +45,16 @@ from ._diagonal import Diagonal
 class Symmetric(AbstractArray):
     r"""A symmetric matrix, real or complex (for complex Hermitian ones see `Hermitian`).
 
-    Samplers and Newton's method want its free numbers, not its stored ones, which hold each entry
-    twice: `tj.free_coordinates`.
+    The storage holds each entry twice. For samplers and Newton's method, `tj.free_coordinates`
+    gives the free numbers.
 
-    **Arguments:** `data`, shape `(n, n)`; `uplo`: which triangle of `data` is mirrored, `"U"`
-    or `"L"`; `"mean"` averages both. `definite=True` promises that the matrix is positive
-    definite: `solve`, `inv` and `logdet` then use Cholesky (half the work of LU), and give nan
-    where the promise is broken. Tangents do not inherit the promise.
+    **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle of `data` to mirror, `"U"` or
+    `"L"`; `"mean"` averages both. `definite=True` promises that the matrix is positive definite:
+    `solve`, `inv` and `logdet` then use Cholesky (half the work of LU), and return nan if the
+    promise is broken. Tangents do not inherit the promise.
 
     **Maps:** $D(data) = (data + data^\top)/2$ on symmetric storage, an isometry on its image:
-    both pullbacks are the symmetric part. The constructor makes the storage symmetric, so the
+    both pullbacks are the symmetric part. The constructor makes the storage symmetric. So the
     hidden (antisymmetric) part of a cotangent pairs with zero, and a gradient step stays symmetric.
     """
 
@@ -68,7 +68,7 @@ class Symmetric(AbstractArray):
     def __init__(
         self, data: Matrixlike, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
     ) -> None:
-        if type(data) is Symmetric:  # mirrored already
+        if type(data) is Symmetric:  # its storage is already symmetric
             mirrored = data.data
         else:
             mirrored = mirror(square("Symmetric", data), uplo, conjugate=False)
@@ -127,7 +127,7 @@ class Symmetric(AbstractArray):
         return jnp.sum(self.data)
 
     def inner_product(self, other: Natural) -> Scalar:
-        # Of two in full storage that is the array: nothing is transposed. Others may be thinner.
+        # The storage of a `Symmetric` is the array, so no transpose is needed. Others may be thin.
         return ask.inner_product(other.data if type(other) is Symmetric else other, self.data)
 
     def canonical(self) -> Self:
@@ -141,7 +141,7 @@ class Symmetric(AbstractArray):
 
 
 def square(cls: str, data: Matrixlike) -> Shaped[Array, "n n"]:
-    """`data` as a square matrix, or `ShapeError`."""
+    """Return `data` as a dense square matrix. **Raises:** `ShapeError` if it is not square."""
     data = as_dense_field(cls, data)
     if data.ndim != 2:
         raise wrong_ndim(cls, "data", 2, data)
@@ -151,7 +151,7 @@ def square(cls: str, data: Matrixlike) -> Shaped[Array, "n n"]:
 
 
 def mirror(data: Shaped[Array, "n n"], uplo: str, *, conjugate: bool) -> Shaped[Array, "n n"]:
-    """The symmetric (or Hermitian) matrix that one triangle, or the mean of both, determines."""
+    """Return the symmetric (or Hermitian) matrix from one triangle, or from the mean of both."""
     if uplo not in ("U", "L", "mean"):
         raise RegistrationError(f"uplo must be 'U', 'L' or 'mean', not {uplo!r}.")
     return _mirror(uplo, conjugate)(data)
@@ -159,9 +159,9 @@ def mirror(data: Shaped[Array, "n n"], uplo: str, *, conjugate: bool) -> Shaped[
 
 @functools.cache
 def _mirror(uplo: str, conjugate: bool) -> Callable[[Array], Array]:
-    """One compiled call per way to mirror: 5 us instead of 80 for a small eager matrix.
+    """Return a compiled function to mirror: 5 us instead of 80 for a small eager matrix.
 
-    One equation of captured programs, `mirror[U]`.
+    In captured programs it is one equation, `mirror[U]`.
     """
 
     def mirrored(data: Array) -> Array:
@@ -176,7 +176,7 @@ def _mirror(uplo: str, conjugate: bool) -> Callable[[Array], Array]:
 
 
 def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "... n n"]:
-    """`(Y + Yᵀ)/2`, symmetrising thin factors before they are multiplied."""
+    """Return `(Y + Yᵀ)/2`; combine thin factors before the product."""
     if isinstance(natural, Outer) and natural.left.ndim == 2:
         return outer_and_transpose(natural.left / 2, natural.right)
     if isinstance(natural, Sum):
@@ -188,14 +188,14 @@ def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "
     if isinstance(natural, Diagonal):
         return dense
     if not jnp.issubdtype(dense.dtype, jnp.inexact):
-        return dense  # integers have no tangents, and their halves would be no integers
+        return dense  # integers have no tangents, and half of one may not be an integer
     return (dense + jnp.swapaxes(dense, -1, -2)) / 2
 
 
 def outer_and_transpose(
     left: Shaped[Array, "n k"], right: Shaped[Array, "n k"]
 ) -> Shaped[Array, "n n"]:
-    """`left @ right.T + right @ left.T` for two matrices; one column is written in one pass."""
+    """Return `left @ right.T + right @ left.T` for two matrices; one pass for one column."""
     if left.shape[1] == 1:
         return _column_and_transpose(left, right)
     return symmetric_outer(left, right)
@@ -204,9 +204,10 @@ def outer_and_transpose(
 def _column_and_transpose(
     left: Shaped[Array, "n 1"], right: Shaped[Array, "n 1"]
 ) -> Shaped[Array, "n n"]:
-    """`left * right.T + right * left.T`, an entry and its mirror image by the same arithmetic.
+    """Return `left * right.T + right * left.T`, with the same arithmetic for both mirror images.
 
-    XLA fuses a product with the sum, which rounds the other one alone: as written, they differ.
+    XLA fuses one product with the sum and rounds only the other product. In the plain formula, an
+    entry and its mirror image would therefore differ.
     """
     i = jnp.arange(left.shape[0])
     above = i[:, None] <= i
@@ -216,10 +217,10 @@ def _column_and_transpose(
 
 
 def _as_every_row(x: Shaped[Array, "n 1"]) -> Shaped[Array, "n n"]:
-    """The matrix that has a column as every row, as a product.
+    """Return the matrix with a column as every row, by a product.
 
-    On one device XLA makes a broadcast of it, and the time is the same. Of a column that is spread
-    over devices it gathers the n numbers; a broadcast it would form column by column, and exchange
-    n² numbers.
+    On one device XLA replaces the product by a broadcast, so the time is the same. If the column is
+    sharded over devices, XLA gathers its n numbers. For a broadcast it would form the matrix column
+    by column, and exchange n² numbers.
     """
     return jnp.matmul(jnp.ones_like(x), x.T, precision=jax.lax.Precision.HIGHEST)

@@ -39,12 +39,12 @@ class Toeplitz(AbstractArray):
     r"""The matrix with entries $a_{ij} = values_{i - j + n - 1}$: constant along each diagonal.
 
     **Arguments:** `values`, shape `(m + n - 1,)`: the diagonals from the upper right corner to the
-    lower left one, that is the first row backwards, then the rest of the first column. `shape`,
+    lower left one. They are the first row backwards, then the rest of the first column. `shape`,
     `(m, n)`, by default square. An empty matrix has no values.
 
     **Maps:** with $c_d$ the number of entries of diagonal $d$, $J^\top Y$ sums along diagonals,
     $J^+$ takes means, $J^{+\top}\bar v$ = `Toeplitz(v̄ / c)`. **Cost:** a product with $k$ columns
-    takes $O((m + n)\log(m + n)\,k)$ operations and no matrix; so does $J^\top$ of an `Outer`.
+    takes $O((m + n)\log(m + n)\,k)$ operations without the matrix. So does $J^\top$ of an `Outer`.
 
     **Raises:** `ShapeError` if the number of values is not that of the diagonals.
 
@@ -65,10 +65,10 @@ class Toeplitz(AbstractArray):
 
     @staticmethod
     def from_column(column: Arraylike, row: Arraylike | None = None) -> Shaped[Toeplitz, "m n"]:
-        """The matrix with a first column and a first row, as `scipy.linalg.toeplitz` makes it.
+        """Return the matrix with a first column and a first row, like `scipy.linalg.toeplitz`.
 
-        **Arguments:** `column`, shape `(m,)`; `row`, shape `(n,)`, whose first number is ignored,
-        by default the conjugate of `column` (a Hermitian matrix).
+        **Arguments:** `column`, shape `(m,)`; `row`, shape `(n,)`, by default the conjugate of
+        `column` (a Hermitian matrix). The first number of `row` is ignored.
         """
         column = ask.array(column)
         row = column.conj() if row is None else ask.array(row)
@@ -91,7 +91,7 @@ class Toeplitz(AbstractArray):
 
     @property
     def counts(self) -> Shaped[AnyArray, " d"]:
-        """How many entries every diagonal has."""
+        """The number of entries of every diagonal."""
         m, n = self.size_
         xp = numpy_for(self.values.shape[-1])
         d = xp.arange(self.values.shape[-1]) - (n - 1)
@@ -127,7 +127,7 @@ class Toeplitz(AbstractArray):
         return sums / jnp.asarray(self.counts, sums.dtype)
 
     def _sums(self, natural: Natural) -> Shaped[DenseArray, "... d"]:
-        """The sums along the diagonals of an array of this shape."""
+        """Return the sums along the diagonals of an array of this shape."""
         if isinstance(natural, Toeplitz | Fill):
             values = natural.values if isinstance(natural, Toeplitz) else natural.value[..., None]
             return values * jnp.asarray(self.counts, values.dtype)
@@ -181,10 +181,10 @@ class Toeplitz(AbstractArray):
 
 @jax.custom_jvp
 def _columns_of(rows: Shaped[DenseArray, "k m"]) -> Shaped[DenseArray, "m k"]:
-    """`rows.T`, by way of rows that are longer by a line of the cache.
+    """Return `rows.T`, with the rows padded by a cache line.
 
-    The transform leaves rows of a length that is a power of two, more or less: what is below each
-    other goes to one place of the cache, and the product takes a tenth longer (64 columns, CPU).
+    The transform gives rows with a length near a power of two. Without the padding, the entries of
+    a column share one place of the cache. The product then takes a tenth longer (64 columns, CPU).
     """
     apart = lax.optimization_barrier(jnp.pad(rows, ((0, 0), (0, 16))))
     return apart.T[: rows.shape[1]]
@@ -196,10 +196,10 @@ def _(primals: tuple[DenseArray], tangents: tuple[DenseArray]) -> tuple[DenseArr
 
 
 def diagonal_sums(dense: Shaped[DenseArray, "... m n"]) -> Shaped[DenseArray, "... d"]:
-    """The sums along the diagonals of a matrix `(m, n)`, from the upper right corner on.
+    """Return the sums along the diagonals of a matrix `(m, n)`, from the upper right corner on.
 
-    With the columns turned around they are anti-diagonals, and with rows that are longer by one
-    than the new width these lie below each other.
+    Reversed columns make them anti-diagonals. Padded rows, reshaped to rows shorter by one, align
+    each anti-diagonal in one column.
     """
     *batch, m, n = dense.shape
     if 0 in (m, n):
@@ -211,7 +211,7 @@ def diagonal_sums(dense: Shaped[DenseArray, "... m n"]) -> Shaped[DenseArray, ".
 
 
 def diagonal_sums_of_outer(outer: Shaped[Outer, "... m n"]) -> Shaped[DenseArray, "... d"]:
-    """`diagonal_sums(left @ right.T)`, by a convolution of each pair of columns."""
+    """Return `diagonal_sums(left @ right.T)`, by a convolution of each pair of columns."""
     left, right = (jnp.swapaxes(x, -1, -2) for x in (outer.left, outer.right[..., ::-1, :]))
     m, n = left.shape[-1], right.shape[-1]
     if 0 in (m, n):
@@ -220,7 +220,7 @@ def diagonal_sums_of_outer(outer: Shaped[Outer, "... m n"]) -> Shaped[DenseArray
 
 
 def _size(values: Shaped[AnyArray, " d"], shape: Shape | None) -> tuple[int, int]:
-    """The shape of the matrix, checked against the number of its diagonals."""
+    """Return the shape of the matrix, after a check against the number of its diagonals."""
     count = values.shape[-1]
     if shape is None:
         if count and count % 2 == 0:

@@ -32,13 +32,13 @@ from ._symmetric import square
 class Triangular(AbstractArray):
     r"""A lower or upper triangular matrix, optionally with ones on its diagonal.
 
-    Samplers and Newton's method want its free numbers, not its stored ones, which hold the zeros,
-    too: `tj.free_coordinates`.
+    The stored numbers include the zeros. For samplers and Newton's method, `tj.free_coordinates`
+    gives the free ones.
 
-    **Arguments:** `data`, shape `(n, n)`, masked by the constructor; `lower`; `unit_diagonal`.
+    **Arguments:** `data`, shape `(n, n)`; the constructor masks it; `lower`; `unit_diagonal`.
 
     **Maps:** isometric masks. With a unit diagonal the type is affine, not linear: its natural
-    tangent has a **zero** diagonal and is shown as a `Triangular` without the unit flag.
+    tangent is a `Triangular` without the unit flag, with a **zero** diagonal.
     """
 
     core_ndim = 2
@@ -87,7 +87,7 @@ class Triangular(AbstractArray):
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         if isinstance(natural, Diagonal) and not self.unit_diagonal:
-            # Zeros and a scatter of n entries; two n-by-n masks take 1.5 times as long at n = 2048.
+            # Scatter n entries into zeros; two n-by-n masks take 1.5 times as long at n = 2048.
             i = jnp.arange(natural.diag.shape[-1])
             zeros = jnp.zeros(natural.shape, natural.dtype)
             return self.replace(data=zeros.at[..., i, i].add(natural.diag))
