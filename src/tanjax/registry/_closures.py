@@ -1,4 +1,4 @@
-"""What a function argument closes over."""
+"""Function arguments that close over arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tanjax._typing import Function
 
 
 def closes_over_tracers(function: Function) -> bool:
-    """Whether a callable holds values that JAX is tracing: then no rule can see them."""
+    """True if a callable closes over JAX tracers, which no rule can see."""
     held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
     if isinstance(function, functools.partial):
         held += [function.func, *function.args, *function.keywords.values()]
