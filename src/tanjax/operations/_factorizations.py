@@ -83,8 +83,8 @@ def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighR
     diagonals only. Compilation takes a second or two for every halving of `n` down to 128.
     **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type.
 
-    **Derivative:** $\bar A = V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(V^H \bar
-    V))V^H$ with $F_{ij} = 1/(\lambda_j - \lambda_i)$. Eigenvalues closer than $16 \epsilon \|A\|$
+    **Derivative:** $\bar A = V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(V^H \bar V))V^H$
+    with $F_{ij} = 1/(\lambda_j - \lambda_i)$. Eigenvalues closer than $16 \epsilon \|A\|$
     count as equal, and their eigenvectors have no derivative. The loss still has one if it depends
     on equal eigenvalues symmetrically, and on their eigenvectors only through the projector.
     Reverse mode checks that in the cotangent: within equal eigenvalues $\bar\lambda$ is constant
@@ -340,6 +340,7 @@ def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
     - the eigenvectors of the factors for `KroneckerSum`, and for a Hermitian `Kronecker` plus
       `c * tj.Identity(n)` or a `Kronecker` of `Diagonal`s;
     - Woodbury for `LowRankUpdate`; LU for the others.
+
     **Cost:** one factorisation, for all values and derivatives of any order.
     **Raises:** `ShapeError` if a structured `a` is not square. A singular or indefinite matrix
     gives `inf` or `nan`, as `solve` does.

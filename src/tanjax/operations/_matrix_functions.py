@@ -144,8 +144,8 @@ def funm_hermitian(a: Square, func: Function, *, symmetrize_input: bool = True) 
     divided differences in closed form. `symmetrize_input=False`: a dense `a` is Hermitian. This
     saves a pass and is not checked, as in `jax.numpy.linalg.eigh`; derivatives are the same.
 
-    Safe at equal eigenvalues: derivatives are divided differences with their limits, $\bar A = U
-    (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, also of second order.
+    Safe at equal eigenvalues: derivatives are divided differences with their limits,
+    $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, also of second order.
     **Units:** pure numbers. **Cost:** one `eigh`; a second derivative $n^3$ values of $f''$.
     **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type, or
     `func` changes shapes.

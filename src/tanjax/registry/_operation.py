@@ -190,7 +190,7 @@ class Operation:
             return self._on_quantities(functools.partial(self, **statics)), ()
         fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
         body = functools.partial(self.resolve(args, statics).traced, fixed)
-        body.__name__ = self.name  # the name in profiles and jaxprs
+        body.__name__ = self.name  # type: ignore[attr-defined]  # for profiles and jaxprs
         return body, fixed
 
     def strips(self, args: Sequence[PyTree]) -> bool:
