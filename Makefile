@@ -17,6 +17,13 @@ CASES := $(TYPES) --tanjax-check tanjax_rules
 
 # Whose every sentence has a subject and an end. A room joins when its prose is rewritten, and stays.
 PROSE := docs/pages
+PROSE += $(wildcard src/tanjax/*.py)
+PROSE += src/tanjax/registry
+PROSE += src/tanjax/operations
+PROSE += src/tanjax/frontends
+PROSE += src/tanjax/mutation
+# The text of the scripts that `_programs.py` prints is code, which the check reads as prose.
+PROSE += $(filter-out %/_programs.py,$(wildcard property_tests/soak/*.py))
 
 BIN := $(VENV)/bin
 
