@@ -459,9 +459,9 @@ def call_name(eqn: JaxEquation) -> str | None:
 def is_trace_of(eqn: JaxEquation, jaxpr: Readable | None) -> bool:
     """True if a call equation runs a function as it was traced, not one derived from it.
 
-    The jaxpr is the same object. If JAX traced the function again in another context, the avals and
-    the names of arguments and results must be equal. A jaxpr that JAX derives has no argument or
-    result names.
+    The jaxpr is the same object. If JAX traced the function again in another context, the avals are
+    equal, and the names of arguments and results are present: a jaxpr that JAX derives lacks one of
+    the two.
     """
     mine = eqn.params["jaxpr"]
     if mine is jaxpr:

@@ -306,7 +306,7 @@ def condition_number(
 def matrix_rank(
     a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
 ) -> Integer[AnyArray, "*batch"]:
-    r"""How many singular values of `(..., m, n)` exceed `rtol` times the largest; an integer.
+    r"""The number of singular values of `(..., m, n)` above `rtol` times the largest.
 
     **Arguments:** `rtol`, default $\max(m, n)\,\epsilon$. **Cost:** that of the singular values.
     **Derivative:** none: the rank is a step function.

@@ -107,7 +107,7 @@ def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = Fal
 
     A whole `t` is `matrix_power`. For a traced `t` write `tj.expm(t * tj.logm(a))`.
     Negative eigenvalues of a real matrix give nan, as in `sqrtm`.
-    **Units:** $u^t$, with `t` rounded to the nearest simple fraction. **Cost:** one `logm` and
+    **Units:** $u^t$, with `t` rounded to a denominator of at most 1000. **Cost:** one `logm` and
     `expm`.
     **Raises:** `ShapeError` if `a` is not square; `TypeError` if `t` is traced or not a real
     number.

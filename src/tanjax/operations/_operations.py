@@ -240,7 +240,7 @@ def inv(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
 def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
-    r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
+    r"""`log(abs(det(a)))` of a square matrix, without the sign.
 
     **Cost:** $O(n)$ for `Diagonal` and `Triangular`, $O(nb^2)$ for a band of width $b$ with its
     gradient, by factors for `Kronecker`, by the determinant lemma for `LowRankUpdate`.

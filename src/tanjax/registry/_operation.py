@@ -121,7 +121,7 @@ class Operation:
         self._defaults = {k: hashable(d) for k, d in defaults.items()} if complete else None
 
     def names_for(self, count: int) -> list[str]:
-        """Argument names for messages."""
+        """Return argument names for messages."""
         if not self.variadic:
             return list(self.parameters[:count])
         return [f"{self.parameters[-1]}[{i}]" for i in range(count)]
@@ -323,7 +323,7 @@ class Operation:
         return bare_or_with(types, register)
 
     def opt_out(self, *types: type) -> None:
-        """For these types, differentiate the implementation and use no rule."""
+        """Differentiate the implementation for these types, and use no rule."""
         self._add(self.opt_outs, types, True, self.__wrapped__, False)  # type: ignore[attr-defined]
 
     def _add(
@@ -413,9 +413,9 @@ def operation(
     operation then strips quantities and labels its results. Without one, implementations and rules
     see the quantities themselves. `check(name, *args)`: raises `tj.ShapeError` if shapes do not
     fit. It runs before every implementation and rule. If all arguments are dense, it gets shapes
-    without their batch. `core_ndims`: how many dimensions the array arguments have without a batch.
-    Axes of a dense argument before these are a batch, as leading axes of structured ones always
-    are, and the operation is mapped over it. `"elementwise"`: the arguments broadcast.
+    without their batch. `core_ndims`: the most dimensions that each array argument has without a
+    batch. Axes of a dense argument before these are a batch, as leading axes of structured ones
+    always are, and the operation is mapped over it. `"elementwise"`: the arguments broadcast.
     `batched(op, *args)` maps.
     """
     make = functools.partial(

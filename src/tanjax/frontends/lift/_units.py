@@ -53,7 +53,7 @@ REGISTERED: dict[str, str] = {}
 
 @runtime_checkable
 class _Law(Protocol):
-    """The law of a primitive: its signature, and True if that is the signature of each operand."""
+    """The law of a primitive: its signature, and True if each operand has a result of its own."""
 
     @property
     def each(self) -> bool: ...

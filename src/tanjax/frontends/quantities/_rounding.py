@@ -2,7 +2,7 @@
 
 All other functions are homogeneous in their units, so a power of two in a label factors out.
 Rounding is not: half a kilometre and five hundred metres round differently, and so do 1 m and
-`2^-10 · 1024 m`. These functions get the number at exponent 0. If that overflows the dtype, the
+`2^-10 · 1024 m`. These functions get the number at exponent 0. If its dtype does not hold that, the
 number is so large that it has no fractional digits, or the function raises `ScaleError`.
 """
 
