@@ -123,7 +123,7 @@ class Resolution:
 
         def hybrid_pullback(out_bar: PyTree) -> PyTree:
             natural = to_natural(out, out_bar)
-            # as the digits of the natural cotangent give it: AD adds the rest
+            # only the digits of the natural cotangent: AD adds the rest
             visible = _structural(out, natural)
             hidden = jax.tree.map(
                 lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible

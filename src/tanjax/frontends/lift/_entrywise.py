@@ -3,8 +3,8 @@
     tj.lift(jnp.tanh)(tj.Diagonal(x))   # a Diagonal, of `jnp.tanh(x)`
 
 A function that is not zero at zero fills the matrix, so this module does not handle it. In types
-whose fields are not entries (`Kronecker`, `LowRank`, sums), every entry is a sum of products. The
-function densifies them, with a `DensifyWarning`.
+whose fields are not entries (`Kronecker`, `LowRank`, sums), every entry is a sum of products.
+`lift` densifies them, with a `DensifyWarning`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def power(eqn: JaxEquation, a: PyTree, exponent: PyTree) -> Kept:
     """Return a power of each entry, if the exponent is a known positive number."""
     if is_structured(exponent) or not _is_known(exponent):
         return NotImplemented
-    number = complex(exponent)  # a number, since the entries are
+    number = complex(exponent)  # the exponent is a number if the entries are
     if number.imag or not number.real > 0:
         return NotImplemented
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, exponent, **eqn.params))

@@ -110,7 +110,7 @@ def _qr(eqn: JaxEquation, a: Matrix) -> PyTree:
 
 
 def _lu(eqn: JaxEquation, a: Matrix) -> PyTree:
-    """Return three factors, or two, where the first has permuted rows."""
+    """Return `(P, L, U)`, or `(P @ L, U)` if the call has two results."""
     if a.shape[0] != a.shape[1]:
         return NotImplemented
     p, lower, upper = ops.lu(a)
