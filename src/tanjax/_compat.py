@@ -48,7 +48,7 @@ def is_symbolic_zero(x: object) -> bool:
 
 
 def no_tangent(x: AnyArray) -> AnyArray:
-    """Return the (co)tangent of an array of integers: `float0`, or a symbolic zero."""
+    """Return the (co)tangent of integers: `float0`, or a symbolic zero for symbolic sizes."""
     try:
         return np.zeros(np.shape(x), float0)
     except TypeError:
