@@ -40,7 +40,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
-    """Hunt; the exit status is 0 if nothing was found and 1 otherwise."""
+    """Hunt, and return the exit status: 0 without a failure, 1 otherwise."""
     console = console or Console()
     chosen = options(arguments)
     first = int(time.time()) % 1_000_000 if chosen.seed is None else chosen.seed
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 
 def _show(console: Console, outcome: Outcome, families: Counter[str]) -> None:
-    """Print the first failure of each family whole, and of others nothing."""
+    """Print the first failure of each family in full, and no others."""
     if outcome.error is not None:
         console.rule(f"seed {outcome.seed}, {outcome.dtype}: not run")
         console.print(outcome.error, markup=False, highlight=False)

@@ -1,13 +1,13 @@
-"""Random programs whose results are worth looking at.
+"""Random programs whose results can show a fault.
 
-Operations put together at random give infinity, zero or nan, of which there is nothing to find. So
-a program is run in the reference as soon as it stands, and where its result is beyond the dtype it
-is brought home: by constants, a logarithm, a root, or a ratio. What plain JAX loses on the way is
-then there to be found.
+Random operations often give infinity, zero or nan, which hide faults. So the generator runs a
+program in the reference as it grows. If a result leaves the range of the dtype, further steps bring
+it back: constants, a logarithm, a root, or a ratio. The losses of plain JAX on the way are then
+visible.
 
     program = generate(seed=7, dtype="float32")
 
-Sharp edges. The same seed gives the same program with the same release of NumPy.
+Sharp edges. A seed gives the same program only with the same release of NumPy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WEIGHTS = np.array([OPERATIONS[n][0] for n in _NAMES]) / sum(w for w, _ in OPER
 
 
 class _Maker:
-    """A program in the making."""
+    """A program under construction."""
 
     def __init__(self, seed: int, dtype: str) -> None:
         self.seed, self.dtype = seed, dtype
@@ -81,7 +81,7 @@ class _Maker:
         return "A0"
 
     def pick(self, kind: str) -> str | None:
-        """An earlier value, recent ones more often."""
+        """Return an earlier value, recent ones more often."""
         names = [n for n, k in self.kinds.items() if kind == "x" or k == kind]
         if not names:
             return None
@@ -158,7 +158,7 @@ class _Maker:
         )
 
     def home(self, name: str, at: float) -> str:
-        """Steps that bring a value of magnitude 10^`at` into the range of the dtype."""
+        """Add steps that bring a value of magnitude 10^`at` into the range of the dtype."""
         high = _RANGES[self.dtype][1]
         way = self.random.integers(4)
         kind = self.kinds[name]
@@ -183,7 +183,7 @@ _WRAP_WEIGHTS /= _WRAP_WEIGHTS.sum()
 
 
 def generate(seed: int, dtype: str) -> Program:
-    """The program of a seed."""
+    """Return the program of a seed."""
     for attempt in range(20):
         maker = _Maker(seed * 20 + attempt, dtype)
         for _ in range(int(maker.random.integers(1, 6))):

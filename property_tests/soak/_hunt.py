@@ -1,13 +1,13 @@
-"""One program after the other until the time is over; what is found is put in families.
+"""A loop over programs until the time is over; it sorts failures into families.
 
-A hunt that stops at its first failure finds one fault, one that prints every failure buries the
-second under the first. Each failure is shrunk, and filed under what is left of it: the promise,
-what the wrong entries look like, the transformation, and the operations.
+A hunt that stops at its first failure finds only one fault. One that prints every failure buries
+the second fault under the first. So each failure is shrunk and sorted by the promise, the kind of
+the wrong entries, the transformation, and the operations.
 
     for outcome in hunt("float32", seeds=range(100)):
         if outcome.failure is not None: print(report(outcome.failure))
 
-Sharp edges. Two families may have one cause, and one family two.
+Sharp edges. Two families may have one cause, and one family two causes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ._quantities import generate_quantities
 from ._run import Failure, Tally, expected, run
 from ._shrink import shrink
 
-_FORGET = 40  # programs after which JAX's compiled programs are dropped: each keeps some megabytes
+_FORGET = 40  # programs after which JAX's compiled programs are dropped: each takes some megabytes
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of one seed; `error` is a fault of the hunt itself, or of plain JAX."""
+    """The outcome of one seed; `error` is a fault of the hunt itself, or of plain JAX."""
 
     seed: int
     dtype: str
@@ -44,7 +44,7 @@ class Outcome:
 def hunt(
     dtypes: Iterable[str], seeds: Iterable[int], *, seconds: float = 15.0, eager: bool = False
 ) -> Iterator[Outcome]:
-    """Programs of these seeds in each dtype.
+    """Yield the outcomes of these seeds in each dtype.
 
     **Arguments:** `seconds`: for shrinking each failure; `eager`: outside of `tj.jit`.
     """
@@ -57,14 +57,14 @@ def hunt(
 
 
 def program_of(seed: int, dtype: str, eager: bool = False) -> Program:
-    """Every fifth program is one on quantities; outside of `tj.jit` all are."""
+    """Return the program of a seed: every fifth is on quantities, and all outside of `tj.jit`."""
     if eager:
         return generate_quantities(seed, dtype, eager)
     return generate_quantities(seed, dtype) if seed % 5 == 4 else generate(seed, dtype)
 
 
 def one(seed: int, dtype: str, seconds: float = 0.0, eager: bool = False) -> Outcome:
-    """The outcome of one seed."""
+    """Return the outcome of one seed."""
     tally = Tally()
     try:
         failure = run(program_of(seed, dtype, eager), tally)
@@ -76,7 +76,7 @@ def one(seed: int, dtype: str, seconds: float = 0.0, eager: bool = False) -> Out
 
 
 def family(failure: Failure) -> str:
-    """What failures of one cause mostly have in common."""
+    """Return the properties that failures of one cause mostly share."""
     ops = sorted({step.op for step in failure.program.live()})
     later = "later call" if failure.call else "first call"
     where = failure.program.wrap
@@ -84,7 +84,7 @@ def family(failure: Failure) -> str:
 
 
 def report(failure: Failure) -> str:
-    """A failure in words and as a script."""
+    """Return a failure in words and as a script."""
     program = failure.program
     lines = [
         f"promise broken: {failure.promise} ({failure.looks}), {program.dtype}, call {failure.call}"
@@ -103,7 +103,7 @@ def report(failure: Failure) -> str:
 def _script(program: Program) -> str:
     try:
         return program.script(expected(program))
-    except Exception:  # the reference may be what failed
+    except Exception:  # the reference may have failed
         return program.script([None] * len(program.calls))
 
 
@@ -115,7 +115,7 @@ def _short(values: PyTree) -> str:
 
 
 def entry(outcome: Outcome) -> str:
-    """One line of JSON."""
+    """Return an outcome as one line of JSON."""
     row: dict[str, PyTree] = {
         "seed": outcome.seed,
         "dtype": outcome.dtype,

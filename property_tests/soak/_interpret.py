@@ -1,13 +1,13 @@
-"""A program is run on wide numbers: an interpreter of jaxprs that shares nothing with the planner.
+"""An interpreter of jaxprs on wide numbers, which shares no code with the planner.
 
-The planner must not be its own judge, so this knows JAX's primitives anew, and only those that
-random programs have. Structure (loops, branches, calls) is run as it stands.
+The planner must not judge itself. So this interpreter implements JAX's primitives again, but only
+those in random programs. It runs structure (loops, branches, calls) unchanged.
 
     closed = jax.make_jaxpr(f)(*float64_arguments)
     evaluate(closed, arguments, Sample(eps, seed), dtype)
 
-Sharp edges. Unknown primitives raise `Unusable`, so do loops that do not end; the program is then
-not judged, and counted as such.
+Sharp edges. Unknown primitives and loops that do not end raise `Unusable`. The hunt then does not
+judge the program, and counts it as unusable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MANY = 2000  # turns of a loop
 def evaluate(
     closed: Readable, arguments: list[PyTree], sample: Sample, dtype: DTypeLike
 ) -> list[PyTree]:
-    """Results of a closed jaxpr on NumPy arrays; numbers are `longdouble`, integers themselves.
+    """Return the results of a closed jaxpr on NumPy arrays: floats are `longdouble`.
 
     **Raises:** `Unusable` for a primitive that has no rule here.
     """
@@ -38,7 +38,7 @@ def evaluate(
 
 
 def wide(x: PyTree) -> PyTree:
-    """Floating-point numbers as `longdouble`, others as they are."""
+    """Return floating-point numbers as `longdouble`, others unchanged."""
     x = np.asarray(x)
     return x.astype(Wide) if x.dtype.kind not in "biu" else x
 

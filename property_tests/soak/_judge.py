@@ -1,15 +1,15 @@
-"""What a result should be, and how far it may be off: bands from several runs of the reference.
+"""The right results and their tolerances: bands from several runs of the reference.
 
-Results of random programs lose digits to cancellation, and comparisons flip between neighbours; a
-fixed tolerance would cry wolf, or sleep. The reference is run once exactly and several times with
-random roundings; the band of an entry is what they span, a few times wider, and some units in the
-last place. A suspicion is confirmed with many more runs before anything is called wrong.
+Results of random programs lose digits to cancellation, and comparisons flip between neighbours. A
+fixed tolerance would give false alarms, or miss faults. The reference runs once exactly and several
+times with random roundings. The band of an entry is their span, a few times wider, plus some units
+in the last place. Many more runs must confirm a suspicion before the entry counts as wrong.
 
     bands = Reference(program).bands(call, samples=5)
     bands[0].right(result), bands[0].wrong(result)
 
-Sharp edges. Between `right` and `wrong` lies a strip that is neither. An entry whose runs disagree
-about nan or infinity is not judged.
+Sharp edges. Entries between `right` and `wrong` are neither. An entry is not judged if its runs
+disagree about nan or infinity.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ._interpret import evaluate, wide
 from ._programs import DTYPES, Call, Program
 from ._wide import Sample
 
-_WIDER = 4.0  # the band is so many times what the runs span
+_WIDER = 4.0  # the width of the band, in spans of the runs
 _ULPS = 6.0
-_WRONG = 3.0  # wrong is so many times outside of what is right
-_OWN = 64.0  # so many of its own roundings may be left in the reference
+_WRONG = 3.0  # wrong entries are outside of a band this many times as wide
+_OWN = 64.0  # how many of its own roundings the reference may keep
 
 
 class Reference:
@@ -56,11 +56,11 @@ class Reference:
         return jax.ShapeDtypeStruct(value.shape, np.float64 if is_float else value.dtype)
 
     def run(self, call: Call, sample: Sample) -> list[PyTree]:
-        """Results of one run."""
+        """Return the results of one run."""
         return evaluate(self.closed, [wide(v) for v in call.values], sample, self.dtype)
 
     def bands(self, call: Call, samples: int = 5, free: Sequence[bool] | None = None) -> list[Band]:
-        """A band for each result. `free`: which results are quantities, with any power of two."""
+        """Return a band for each result. `free`: True for quantities, with any power of two."""
         rounding = [Sample(self.eps, seed) for seed in (None, *range(samples - 1))]
         runs = [self.run(call, sample) for sample in rounding]
         every = [False] * len(runs[0]) if free is None else free
@@ -72,19 +72,19 @@ class Reference:
 
 
 def exact_results(program: Program, call: Call) -> list[PyTree]:
-    """The results without roundings."""
+    """Return the results without roundings."""
     reference = Reference(program)
     return [np.asarray(r) for r in reference.run(call, Sample(reference.eps, None))]
 
 
 @dataclasses.dataclass
 class Band:
-    """What the entries of one result may be: the runs of the reference, and the dtype."""
+    """The allowed values of the entries of one result: the runs of the reference, and the dtype."""
 
     dtype: DTypeLike
     runs: np.ndarray
-    replaced: bool = False  # whether something stood for numbers beyond the reference
-    free: bool = False  # whether a power of two goes with the result
+    replaced: bool = False  # True if other numbers replaced those beyond the reference
+    free: bool = False  # True if a power of two belongs to the result
 
     def __post_init__(self) -> None:
         runs = self.runs
@@ -93,10 +93,11 @@ class Band:
         self.eps, self.max = float(info.eps), float(info.max)
         # XLA flushes subnormal float32 and bfloat16; float16 keeps them, with few digits.
         self.floor = 2.0**-22 if self.dtype == jnp.float16 else float(info.tiny) * 1.01
-        if self.free:  # what the largest entry leaves room for, if it does not fit as it is
+        if self.free:  # the room below the largest entry, if that needs a shift
             largest = np.max(np.abs(runs[0][np.isfinite(runs[0])]), initial=0.0)
             if not float(info.tiny) <= largest <= self.max:
-                self.floor = self.floor * (largest / self.max)  # far below float64, it may be
+                # may be far below the range of float64
+                self.floor = self.floor * (largest / self.max)
             self.max = np.inf
         if runs.dtype.kind != "f":
             self.judged = (runs == runs[0]).all(axis=0)
@@ -115,7 +116,7 @@ class Band:
                     | (runs > self.max).all(axis=0)
                     | (runs < -self.max).all(axis=0)
                 )
-            # Rounding that may make both infinities may make nan of them.
+            # If rounding may give both infinities, it may give nan.
             finite &= ~((clean.max(axis=0) > self.max) & (clean.min(axis=0) < -self.max))
             self.judged = self.all_nan | self.all_inf | finite
 
@@ -140,9 +141,9 @@ class Band:
         return fits | ~self.judged
 
     def right(self, y: PyTree) -> PyTree:
-        """Entries that are right beyond doubt, or not judged.
+        """Mark entries that are right beyond doubt, or not judged.
 
-        An infinity whose number fits is not: rounding may excuse it.
+        An infinity is not right if its exact number fits: rounding may only excuse it.
         """
         within = self._within(y, 1.0)
         if self.runs.dtype.kind != "f":
@@ -150,15 +151,15 @@ class Band:
         return within & ~(np.isinf(y) & self.judged & (np.abs(self.exact) <= self.max))
 
     def wrong(self, y: PyTree) -> PyTree:
-        """Entries that are wrong beyond doubt."""
+        """Mark entries that are wrong beyond doubt."""
         return ~self._within(y, _WRONG)
 
     def is_rounding(self, y: PyTree) -> PyTree:
-        """Entries that are zero in exact arithmetic, and something else when rounded.
+        """Mark entries that are zero in exact arithmetic, but not when rounded.
 
-        Of 1/10 the reference has not every digit either, and leaves something of such a zero. And
-        `min` of equals chooses one where they are rounded apart, so that the others' share is seen
-        there.
+        The reference does not have every digit of 1/10 either, so it leaves a remainder of such a
+        zero. And `min` of equal numbers selects one if rounding separates them, so the share of the
+        others moves there.
         """
         own = _OWN * float(np.finfo(self.runs.dtype).eps) / self.eps
         is_left = self.judged & (np.abs(self.exact) <= own * self.spread) & (self.spread > 0)
@@ -168,14 +169,14 @@ class Band:
 
     @property
     def beyond(self) -> PyTree:
-        """Entries that are finite, and too large for the dtype."""
+        """Mark entries that are finite, but too large for the dtype."""
         if self.runs.dtype.kind != "f":
             return np.zeros(np.shape(self.exact), bool)
         return np.isfinite(self.exact) & (np.abs(self.exact) > self.max)
 
     @property
     def sharp(self) -> PyTree:
-        """Entries whose band is narrower than themselves: those where a fault would show."""
+        """Mark entries whose band is narrower than themselves: a fault would show there."""
         if self.runs.dtype.kind != "f":
             return self.judged
         small = self.spread < 0.3 / _WIDER * np.abs(self.exact)

@@ -1,9 +1,9 @@
-"""What random programs are made of: lines of Python by family.
+"""The building blocks of random programs: lines of Python by family.
 
-A template has its operands as `{0}`, `{1}`; `<c>` becomes a constant, `<n>` a small whole number,
-`<i>`, `<k>`, `<b>` an argument that is an index, a count or a flag, `<h>` a helper and `<a>` a
-closed-over array. The kinds of its operands and of its result are written as `vs>v`: "v" is an
-array of the shape of the program, "s" a scalar, "x" any, and the result has the widest kind.
+A template has its operands as `{0}`, `{1}`; `<c>` becomes a constant, `<n>` a small integer, `<i>`,
+`<k>`, `<b>` an argument that is an index, a count or a flag, `<h>` a helper and `<a>` a closed-over
+array. `vs>v` gives the kinds of its operands and of its result: "v" is an array of the shape of the
+program, "s" a scalar, "x" any. The result has the widest kind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What JAX's primitives mean, on wide numbers: the rules of the reference.
+"""JAX's primitives on wide numbers: the rules of the reference.
 
-Written from the documentation of `jax.lax`, for the primitives that random programs are made of.
-A rule takes the sample (how to round), the equation and its operands, and returns a list. What only
-moves numbers is not rounded.
+They follow the documentation of `jax.lax`, for the primitives of random programs. A rule takes the
+sample (how to round), the equation and its operands, and returns a list. A rule that only moves
+numbers does not round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEANINGS: dict[str, Meaning] = {}
 
 
 class Unusable(Exception):
-    """The reference cannot say what this program gives."""
+    """The reference cannot compute the results of this program."""
 
 
 def rule(*names: str) -> Callable[[Function], Function]:
@@ -270,7 +270,7 @@ def _pad(s: Sample, params: PyTree, x: PyTree, fill: PyTree) -> PyTree:
 
 @rule("gather")
 def _gather(s: Sample, params: PyTree, x: PyTree, indices: PyTree) -> PyTree:
-    """JAX says where each entry comes from: the same gather, of positions."""
+    """Gather entries by the positions that the same gather in JAX gives."""
     at = _positions(
         np.shape(x), indices, params["dimension_numbers"], params["slice_sizes"], params["mode"]
     )
@@ -294,7 +294,7 @@ def _positions(
 def _scatter(
     s: Sample, params: PyTree, x: PyTree, indices: PyTree, updates: PyTree, combine: Function
 ) -> PyTree:
-    """A scatter moves entries to where the gather of the same shape would take them from."""
+    """Scatter entries to the places where the gather of the same shape would take them."""
     n = params["dimension_numbers"]
     numbers = jax.lax.GatherDimensionNumbers(
         n.update_window_dims,
@@ -330,7 +330,7 @@ def _split(s: Sample, eqn: JaxEquation, x: PyTree) -> list[PyTree]:
 
 
 def _sort(s: Sample, eqn: JaxEquation, *xs: PyTree) -> list[PyTree]:
-    """By the first operand, stably; others go along."""
+    """Sort stably by the first operand; move the others along."""
     axis = eqn.params["dimension"]
     order = np.argsort(xs[0], axis=axis, kind="stable")
     return [np.take_along_axis(np.asarray(x), order, axis) for x in xs]

@@ -1,8 +1,8 @@
 """A random program: steps that are lines of Python, and a sequence of calls.
 
-A failure must be a script that somebody can run, so a program *is* its text: every step is a line,
-and what is run is what is printed. Steps keep their operands apart from their text, so that the
-shrinker can take them out.
+A failure must be a script that anybody can run, so a program *is* its text: every step is a line,
+and the hunt runs exactly the lines that it prints. Steps keep their operands apart from their text,
+so that the shrinker can remove them.
 
     program.source()   # def make(dtype): ... return f
     program.build(jnp.float32)
@@ -54,7 +54,7 @@ class Argument:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The arguments of a call; `same` is the earlier call whose very arrays are given again."""
+    """The arguments of a call; `same` is the earlier call whose array objects it repeats."""
 
     values: tuple[AnyArray, ...]
     mode: str
@@ -75,10 +75,10 @@ WRAPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What is run, in which dtype, and with which sequence of arguments.
+    """A program with its dtype and its sequence of arguments.
 
-    `closed`: arrays that the function closes over; `helpers`: definitions before it; `traced`:
-    whether plain JAX runs the very function before `tj.jit` sees it.
+    `closed`: arrays that the function closes over; `helpers`: definitions before it; `traced`: True
+    if plain JAX runs the same function before `tj.jit` does.
     """
 
     seed: int
@@ -91,11 +91,11 @@ class Program:
     wrap: str
     calls: tuple[Call, ...]
     traced: bool = False
-    units: tuple[str, ...] = ()  # of the arguments; none in programs on bare numbers
-    eager: bool = False  # run as it stands, outside of `tj.jit`
+    units: tuple[str, ...] = ()  # of the arguments; empty in programs on bare numbers
+    eager: bool = False  # True for a run outside of `tj.jit`
 
     def live(self) -> tuple[Step, ...]:
-        """The steps that an output needs."""
+        """Return the steps that an output needs."""
         needed, kept = set(self.outputs), []
         for step in reversed(self.steps):
             if step.name in needed:
@@ -104,7 +104,7 @@ class Program:
         return tuple(reversed(kept))
 
     def source(self) -> str:
-        """The program as a function of the dtype."""
+        """Return the program as a function of the dtype."""
         text = "\n".join(s.line() for s in self.live())
         lines = [f"{n} = jnp.array({numbers(v)}, dtype)" for n, v in self.closed if n in text]
         for name, helper in self.helpers:
@@ -124,12 +124,12 @@ class Program:
         return f"{head}\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
 
     def build(self, dtype: DTypeLike, *, bare: bool = False) -> PyTree:
-        """The function, made anew; `bare`: of numbers, where it is one of quantities."""
+        """Return a new function; `bare`: of numbers, for a program on quantities."""
         make = _compiled(self.source())
         return make(dtype, True) if self.units and not bare else make(dtype)
 
     def arrays(self) -> list[tuple[PyTree, ...]]:
-        """The arguments of every call as JAX arrays; calls that repeat share them."""
+        """Return the arguments of every call as JAX arrays; calls that repeat share them."""
         made: list[tuple[PyTree, ...]] = []
         for call in self.calls:
             if call.same is not None and call.same < len(made):
@@ -139,7 +139,7 @@ class Program:
         return made
 
     def array(self, place: int, value: PyTree) -> PyTree:
-        """One argument for JAX."""
+        """Return one argument for JAX."""
         argument = self.arguments[place]
         if self.units:
             return eval(self.argument_text(place, value), _space() | {"dtype": DTYPES[self.dtype]})
@@ -148,7 +148,7 @@ class Program:
         return jnp.asarray(value, bool if argument.kind == "flag" else jnp.int32)
 
     def argument_text(self, place: int, value: PyTree) -> str:
-        """An argument as Python."""
+        """Return an argument as Python text."""
         if not self.units:
             last = ", dtype)" if self.arguments[place].is_float else ")"
             return f"jnp.array({numbers(value)}{last}"
@@ -157,7 +157,7 @@ class Program:
         return f"tj.Unitful(jnp.array({numbers(held)}, dtype), {self.units[place]!r}{scale})"
 
     def script(self, expected: list[PyTree]) -> str:
-        """A program that shows every call, alone."""
+        """Return a standalone script that shows every call."""
         calls = []
         for call, want in zip(self.calls, expected, strict=True):
             given = ", ".join(self.argument_text(i, v) for i, v in enumerate(call.values))
@@ -212,7 +212,7 @@ for i, (args, want) in enumerate(calls):
 
 
 def numbers(x: PyTree) -> str:
-    """Numbers as text that Python reads back."""
+    """Return numbers as text that Python reads back."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
         return repr(x.tolist())
@@ -234,7 +234,7 @@ def _compiled(source: str) -> Function:
 
 
 def scaled(value: PyTree, dtype: str) -> tuple[np.ndarray, int]:
-    """Numbers and a power of two: 0 if the dtype holds them all."""
+    """Return numbers and a power of two: 0 if the dtype holds them all."""
     value = np.asarray(value, np.float64)
     sizes = np.abs(value[np.isfinite(value) & (value != 0)])
     if not sizes.size:

@@ -1,9 +1,9 @@
 """Random programs on quantities: the same function on numbers with units, and on bare numbers.
 
-Units are a second judge that comes for free: a program of lengths, masses and times in SI is, with
-the units left out, the same arithmetic, which the reference can run. Results that are quantities
-keep a power of two where they need one, so here nothing is beyond the dtype. Some are run as they
-stand, outside of `tj.jit`: each operation chooses the powers of two of its results.
+Units give a second judge: without its units, a program of lengths, masses and times in SI is the
+same arithmetic, which the reference can run. Results that are quantities store a power of two if
+they need one, so here no result is beyond the dtype. Some programs run outside of `tj.jit`: each
+operation chooses the powers of two of its results.
 
     program = generate_quantities(seed=7, dtype="float16")
 
@@ -36,8 +36,8 @@ _OF_G: Dimension = (Fraction(3), Fraction(-1), Fraction(-2))
 
 Power: TypeAlias = int | Fraction
 
-# Text, how many powers of the first and second operand the result has, and what it asks for:
-# "same" dimensions, "array" operand, "number" without dimension.
+# Text, the powers of the first and second operand in the result, and the requirement: "same"
+# dimensions, "array" operand, "number" without dimension.
 TEMPLATES: tuple[tuple[str, str, Power, Power, str], ...] = (
     ("arithmetic", "{0} * {1}", 1, 1, ""),
     ("arithmetic", "{0} / {1}", 1, -1, ""),
@@ -68,8 +68,8 @@ TEMPLATES: tuple[tuple[str, str, Power, Power, str], ...] = (
     ("exp", "np_.tanh({0})", 0, 0, "number"),
     ("log", "np_.log1p(np_.abs({0}))", 0, 0, "number"),
 )
-# Where quantities meet pure numbers. Outside of `tj.jit` nothing gives plain numbers, which are as
-# JAX has them.
+# Quantities with pure numbers. Outside of `tj.jit` no operation gives plain numbers, which would be
+# JAX's own.
 PURE: tuple[tuple[str, str, Power, Power, str], ...] = (
     ("pure", "1 - {0}", 1, 0, "number"),
     ("pure", "{0} + 2.5", 1, 0, "number"),
@@ -91,7 +91,7 @@ _EAGER = (*(t for t in TEMPLATES if t[0] not in ("exp", "log")), *PURE)
 
 
 class _Maker:
-    """A program on quantities in the making."""
+    """A program on quantities under construction."""
 
     def __init__(self, seed: int, dtype: str, eager: bool = False) -> None:
         self.random = np.random.default_rng([seed, 11 if eager else 7])
@@ -146,7 +146,7 @@ class _Maker:
 
 
 def generate_quantities(seed: int, dtype: str, eager: bool = False) -> Program:
-    """The program of a seed; `eager`: one that is run outside of `tj.jit`."""
+    """Return the program of a seed; `eager`: for a run outside of `tj.jit`."""
     maker = _Maker(seed, dtype, eager)
     while len(maker.steps) < 2 + seed % 4:
         maker.step()

@@ -1,19 +1,22 @@
-"""One program is called as its sequence says, and every entry of every result is judged.
+"""A run of one program: its sequence of calls, with a verdict on every entry of every result.
 
-Plain JAX runs beside `tj.jit`, since the promises speak of it: an entry that plain JAX has right
-must be right (a failure is `worse`); one that it loses must be found, unless a `ScaleWarning` of
-this or an earlier call of the same function has said that something cannot be held (`lost`). Where
-a failing call is right in a fresh `tj.jit`, the sequence is at fault (`history`), warned or not. A
-result that no number of the dtype holds should be infinite; `beyond` is where it is neither that
-nor warned of. Where a nan is right and plain JAX has a number, that number is no loss, nor is
-what plain JAX leaves of an exact zero by rounding. A program on quantities that is run as it
-stands, outside of `tj.jit`, must be right or warn in that very call.
+Plain JAX runs beside `tj.jit`, because the promises compare the two:
+
+- `worse`: an entry that plain JAX has right is wrong.
+- `lost`: an entry that plain JAX loses is wrong, too, and no `ScaleWarning` of this or an earlier
+  call of the same function says so.
+- `history`: a failing call is right in a fresh `tj.jit`, with or without a warning.
+- `beyond`: a result beyond the dtype is neither infinite nor warned of.
+
+If a nan is right and plain JAX has a number, that number is no loss. Neither are the remainders
+that rounding leaves of an exact zero in plain JAX. A program on quantities outside of `tj.jit` must
+be right or warn in the same call.
 
     for failure in run(program):
         print(failure.promise, failure.call)
 
-Sharp edges. Plain JAX's own results are bits of the machine; a suspicion is confirmed with many
-runs of the reference before it counts.
+Sharp edges. Plain JAX's own results depend on the machine. Many runs of the reference must confirm
+a suspicion before it counts.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from ._programs import DTYPES, Program
 from ._wide import Wide
 
 PROMISES = ("worse", "lost", "history", "crash", "beyond")
-_CONFIRM = 60  # runs of the reference before something is called wrong
-_AGAIN = 3  # plans of their own that must be right before a warning is no excuse
+_CONFIRM = 60  # runs of the reference before an entry counts as wrong
+_AGAIN = 3  # fresh plans that must be right before a warning is no excuse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Failure:
 
     @property
     def looks(self) -> str:
-        """What the wrong entries look like: `inf`, `nan`, `0`, or `finite`."""
+        """Return the kinds of the wrong entries: `inf`, `nan`, `0`, or `finite`."""
         if self.promise == "crash":
             return self.message.split(":")[0]
         kinds = set()
@@ -77,7 +80,7 @@ def _kind(y: float) -> str:
 
 @dataclasses.dataclass
 class Tally:
-    """What was looked at."""
+    """Counts of the entries and calls that were judged."""
 
     calls: int = 0
     entries: int = 0
@@ -92,7 +95,7 @@ class Tally:
 
 
 def leaves(out: PyTree) -> list[PyTree]:
-    """Results as NumPy arrays: wide enough for every dtype and every power of two."""
+    """Return results as NumPy arrays, wide enough for every dtype and every power of two."""
     return [_number_of(x) for x in _results(out)]
 
 
@@ -108,7 +111,7 @@ def _number_of(x: PyTree) -> np.ndarray:
 
 
 def _warned(function: Function, args: Sequence[PyTree]) -> tuple[PyTree, bool]:
-    """The result, and whether there was a `ScaleWarning`."""
+    """Return the result, and True if there was a `ScaleWarning`."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         out = jax.block_until_ready(function(*args))
@@ -116,7 +119,7 @@ def _warned(function: Function, args: Sequence[PyTree]) -> tuple[PyTree, bool]:
 
 
 def _plainly(program: Program, plain: PyTree, args: Sequence[PyTree]) -> list[PyTree] | None:
-    """What plain JAX gives; `None` if it refuses quantities, whose scales it cannot choose."""
+    """Return plain JAX's results; `None` if it rejects quantities (it cannot choose scales)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -137,9 +140,9 @@ def _fresh(program: Program, args: Sequence[PyTree]) -> list[PyTree] | None:
 
 
 def run(program: Program, tally: Tally | None = None, *, last_only: bool = False) -> Failure | None:
-    """Run a program; the first broken promise, if any.
+    """Run a program and return the first broken promise, if any.
 
-    **Arguments:** `tally`: counts to add to; `last_only`: judge the last call alone.
+    **Arguments:** `tally`: counts to add to; `last_only`: judge only the last call.
     """
     tally = tally if tally is not None else Tally()
     try:
@@ -201,7 +204,7 @@ def _judged(
     worse = any((w & f).any() for w, f in zip(wrong, fine, strict=True))
     fresh = _fresh(program, args)
     history = _is_right(fresh, wrong, bands)
-    if history and warned:  # which exponents are found in time is up to the machine
+    if history and warned:  # the exponents found in time depend on the machine
         again = (_fresh(program, args) for _ in range(_AGAIN - 1))
         history = all(_is_right(y, wrong, bands) for y in again)
     if warned and not worse and not history:
@@ -214,17 +217,17 @@ def _judged(
 
 
 def _is_right(fresh: list[PyTree] | None, wrong: list[PyTree], bands: list[Band]) -> bool:
-    """Whether a plan of its own is right where that of the calls is wrong."""
+    """True if a fresh plan is right where that of the calls is wrong."""
     if fresh is None:
         return False
     return not any((w & b.wrong(y)).any() for w, b, y in zip(wrong, bands, fresh, strict=True))
 
 
 def _as_plain(band: Band, got: PyTree, plain: PyTree) -> PyTree:
-    """Where a number is that of plain JAX, and no number is right, or zero but for rounding.
+    """Mark numbers of plain JAX where no number is right, or where only rounding avoids zero.
 
-    Of a nan XLA has made a number in any dtype: of `inf * mask` it makes a choice. What rounding
-    leaves of an exact zero is noise of some size (the page of limits says so).
+    XLA turns a nan into a number in any dtype: it replaces `inf * mask` by a select. Rounding
+    leaves noise of some size of an exact zero (the page of limits says so).
     """
     if band.runs.dtype.kind != "f":
         return np.zeros(np.shape(got), bool)
@@ -246,7 +249,7 @@ def _count(tally: Tally, bands: list[Band], got: list[PyTree], plain: list[PyTre
 
 
 def expected(program: Program) -> list[PyTree]:
-    """What every call should give, for a script."""
+    """Return the right results of every call, for a script."""
     reference = Reference(program)
     out = []
     for call in program.calls:

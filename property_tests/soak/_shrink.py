@@ -1,11 +1,12 @@
-"""A failing program made small: fewer calls, fewer steps, fewer and rounder numbers.
+"""Minimal failing programs: fewer calls, fewer steps, fewer and rounder numbers.
 
-Greedy: a change stays if the program still breaks a promise of the same kind at its last call. What
-is left is mostly one or two operations and one or two calls, by which failures are put in families.
+The search is greedy: a change stays if the program still breaks a promise of the same kind at its
+last call. Mostly one or two operations and one or two calls remain. They name the family of the
+failure.
 
     small = shrink(failure, seconds=15)
 
-Sharp edges. Limited by time, not by size; under load the result is larger.
+Sharp edges. The limit is time, not size; under load the result is larger.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ._programs import Call, Program, Step
 from ._run import Failure, run
 from ._values import held
 
-# What an operation becomes where something simpler fails as well.
+# Simpler operations to try in place of a step.
 _SIMPLE = ("{0} * {0}", "jnp.sqrt(jnp.abs({0}))", "{0} * {1}", "{0} / {1}", "{0} + {1}")
-_LARGE = 8  # entries from which on arrays are cut first: they make everything else slow
+_LARGE = 8  # arrays of this size and more are cut first: they slow each run
 
 
 def shrink(failure: Failure, seconds: float = 15.0) -> Failure:
-    """The smallest failure found in time, of the same promise."""
+    """Return the smallest failure of the same promise found in time."""
     end = time.monotonic() + seconds
     best = _same(failure, _cut(failure.program, failure.call)) or failure
     moved = True
@@ -50,7 +51,7 @@ def shrink(failure: Failure, seconds: float = 15.0) -> Failure:
 def _same(failure: Failure, program: Program) -> Failure | None:
     try:
         found = run(program, last_only=True)
-    except Exception:  # a program that JAX refuses is no smaller failure
+    except Exception:  # a program that JAX rejects is no smaller failure
         return None
     if found is None or found.promise != failure.promise:
         return None
@@ -64,13 +65,13 @@ def _cut(program: Program, last: int) -> Program:
 
 
 def _kept(calls: tuple[Call, ...], keep: list[int]) -> tuple[Call, ...]:
-    """Some of the calls; those that repeat a lost one stand for themselves."""
+    """Keep some of the calls; those that repeat a removed one become independent."""
     where = {old: new for new, old in enumerate(keep)}
     return tuple(dataclasses.replace(calls[i], same=where.get(calls[i].same)) for i in keep)  # type: ignore[arg-type]
 
 
 def _candidates(program: Program) -> Iterator[Program]:
-    """Smaller programs, the most hopeful first."""
+    """Yield smaller programs, the most promising first."""
     n = len(program.calls)
     if n > 1:
         yield dataclasses.replace(program, calls=_kept(program.calls, [n - 1]))
@@ -111,7 +112,7 @@ def _without_arguments(program: Program) -> Iterator[Program]:
 
 
 def _plain(program: Program) -> Program:
-    """Without the transformation around it; a mapped program gets its first row."""
+    """Remove the transformation; a mapped program gets its first row."""
     calls = program.calls
     if program.wrap.startswith("vmap"):
         calls = tuple(_each(c, program, lambda x: np.asarray(x)[0]) for c in calls)
@@ -157,7 +158,7 @@ def _replaced(program: Program, step: Step, by: Step) -> Program:
 
 
 def _renamed(program: Program, step: Step, operand: str) -> Program:
-    """The program without a step: its operand stands for its result."""
+    """Remove a step from the program: its operand replaces its result."""
 
     def name(x: str) -> str:
         return operand if x == step.name else x
@@ -172,7 +173,7 @@ def _renamed(program: Program, step: Step, operand: str) -> Program:
 
 
 def _fewer_entries(program: Program) -> Iterator[Program]:
-    """Vectors cut to some of their entries, everywhere alike."""
+    """Cut vectors to some of their entries, in all calls alike."""
     sizes = {np.size(v) for c in program.calls for v in c.values} | {
         np.size(v) for _, v in program.closed
     }
@@ -203,7 +204,7 @@ def _subsets(size: int) -> Iterator[list[int]]:
 
 
 def _rounder(program: Program) -> Iterator[Program]:
-    """Numbers that are easier to read: powers of ten, one."""
+    """Replace numbers by ones that are easier to read: powers of ten, one."""
 
     def near(x: PyTree) -> PyTree:
         with np.errstate(all="ignore"):

@@ -1,8 +1,9 @@
-"""Arguments of random programs, and how they change from call to call.
+"""Arguments of random programs, and their changes from call to call.
 
-Faults of a planner hide in magnitudes and in sequences: numbers over the whole range of a dtype,
-one huge entry in the tail, a call that differs from the last one in a flag only. Numbers are chosen
-by their logarithm and are exactly those of the dtype, so that the reference has the same.
+Faults of a planner depend on magnitudes and sequences. Examples are numbers over the whole range of
+a dtype, one huge entry in the tail, and a call that differs from the last one only in a flag.
+Numbers are chosen by their logarithm and are exact in the dtype, so that the reference has the
+same.
 
     values = ordinary(random, "float32", "v", (3,))
     change(random, "drift", values, ...)
@@ -39,13 +40,13 @@ MODES = (
 
 
 def limits(dtype: str) -> tuple[float, float]:
-    """log10 of the smallest normal and the largest number."""
+    """Return log10 of the smallest normal and the largest number."""
     info = jnp.finfo(DTYPES[dtype])
     return float(np.log10(float(info.tiny))) + 0.1, float(np.log10(float(info.max))) - 0.1
 
 
 def held(x: PyTree, dtype: str) -> PyTree:
-    """The nearest numbers of the dtype, in float64; subnormal ones are zero, as XLA has them."""
+    """Return the nearest numbers of the dtype, in float64; subnormal ones are zero, as in XLA."""
     with np.errstate(all="ignore"):
         out = np.asarray(x, np.float64).astype(DTYPES[dtype]).astype(np.float64)
     return np.where(np.abs(out) < float(jnp.finfo(DTYPES[dtype]).tiny), 0.0, out)
@@ -58,7 +59,7 @@ def _signs(random: np.random.Generator, shape: Shape) -> PyTree:
 
 
 def magnitudes(random: np.random.Generator, dtype: str, shape: Shape) -> PyTree:
-    """Numbers anywhere in the range of the dtype; near 1, of one magnitude, or spread out."""
+    """Return numbers in the range of the dtype: near 1, of one magnitude, or spread out."""
     low, high = limits(dtype)
     center = random.normal(0, 0.7) if random.random() < 0.4 else random.uniform(low, high)
     spread = random.choice([0.2, 0.2, 0.5, 3.0, high / 2, high - low])
@@ -67,14 +68,14 @@ def magnitudes(random: np.random.Generator, dtype: str, shape: Shape) -> PyTree:
 
 
 def ordinary(random: np.random.Generator, dtype: str, shape: Shape) -> PyTree:
-    """Numbers near 1."""
+    """Return numbers near 1."""
     return held(_signs(random, shape) * 10.0 ** random.uniform(-0.5, 0.5, shape), dtype)
 
 
 def first(
     random: np.random.Generator, dtype: str, argument: Argument, shape: tuple[int, ...], size: int
 ) -> PyTree:
-    """An argument of a first call."""
+    """Return an argument of a first call."""
     if argument.is_float:
         return magnitudes(random, dtype, shape if argument.kind == "v" else shape[:0])
     return _whole(random, argument, size)
@@ -95,7 +96,7 @@ def sequence(
     length: int,
     mapped: PyTree,
 ) -> tuple[Call, ...]:
-    """Calls, each a change of the one before. `mapped`: a leading axis that every float has."""
+    """Return calls, each a change of the one before; `mapped`: a leading axis of every float."""
     lead = () if mapped is None else (mapped,)
 
     def new(argument: Argument) -> PyTree:
@@ -157,7 +158,7 @@ def _entry(
     change: bool,
     factor: float,
 ) -> PyTree:
-    """One argument of the next call."""
+    """Return one argument of the next call."""
     if not argument.is_float:
         return new if change or mode == "switch" else x
     if mode == "switch" or not change:

@@ -1,21 +1,25 @@
-"""Numbers for the reference: wider and finer than any program needs, with the dtype's roundings.
+"""Numbers of the reference: wider and finer than any program needs, with the dtype's roundings.
 
-A reference in float64 over- and underflows itself, and one number does not say how far a float32
-result may be off. Here a program is run in `numpy.longdouble` (exponents to ±16000), once exactly
-once rounded to nearest as the dtype rounds (so that `1 + tiny` is 1, and a difference of equals 0),
-and a few times with a random rounding of the dtype's size after every operation: what the results
-differ by is what rounding may do to this program on these numbers. Half of the random runs round
-to one of the two neighbours that the dtype has, so that what is exact stays exact: `log(x / x)` is
-0 in all of them, and the rest of the program meets the noise that it meets beside a 0. The same
-trick covers what even
-`longdouble` does not hold: such a number is replaced by another random huge or tiny one each time,
-so that `1 / (1 + exp(1e30))` is 0 in all runs, and `log(exp(1e30))` differs and is not judged.
+A reference in float64 overflows and underflows itself, and one number does not show how far a
+float32 result may be off. Here a program runs in `numpy.longdouble` (exponents to ±16000) several
+times:
+
+- once exactly;
+- once rounded to nearest as the dtype does: `1 + tiny` is 1, and a difference of equals 0;
+- a few times with a random rounding of the dtype's size after every operation.
+
+The differences between the results show the effect of rounding on this program and these numbers.
+Half of the random runs round to one of the two neighbours in the dtype, so that exact results stay
+exact. `log(x / x)` is 0 in all of them, and the rest of the program gets the same noise as beside a
+0. The same method handles numbers beyond `longdouble`: in each run another random huge or tiny
+number replaces them. So `1 / (1 + exp(1e30))` is 0 in all runs, while `log(exp(1e30))` differs and
+is not judged.
 
     Sample(eps=2.0**-23, seed=None)   # exact
     Sample(eps=2.0**-23, seed=0)      # to nearest
     Sample(eps=2.0**-23, seed=1)      # one possible rounding
 
-Sharp edges. Where `longdouble` is `float64` (some platforms) fewer entries are judged, none
+Sharp edges. If `longdouble` is `float64` (some platforms), fewer entries are judged, but none
 wrongly.
 """
 
@@ -32,27 +36,27 @@ _LIMIT = np.finfo(Wide).maxexp  # 16384 with 80 bits
 
 
 class Sample:
-    """One run: how operations round, and what stands for numbers beyond `longdouble`.
+    """One run: its rounding, and its replacements for numbers beyond `longdouble`.
 
-    **Arguments:** `eps`: of the dtype that is imitated; `seed`: `None` for a run without roundings,
-    0 for roundings to nearest, odd for roundings to either neighbour.
+    **Arguments:** `eps`: of the imitated dtype; `seed`: `None` for a run without roundings, 0 for
+    roundings to nearest, odd for roundings to either neighbour.
     """
 
     def __init__(self, eps: float, seed: int | None) -> None:
         self.eps = eps
         self.exact, self.to_nearest = seed is None, seed == 0
         self.to_neighbour = seed is not None and seed % 2 == 1
-        self.replaced = False  # whether a number was beyond `longdouble`
+        self.replaced = False  # True after a number beyond `longdouble`
         self.random = np.random.default_rng(seed)
 
     def noise(self, like: PyTree, amount: PyTree = 1.0) -> PyTree:
-        """Numbers around 0, at most `amount` units in the last place of 1."""
+        """Return numbers around 0, at most `amount` units in the last place of 1."""
         if self.exact or self.to_nearest:
             return Wide(0)
         return self.random.uniform(-1, 1, np.shape(like)).astype(Wide) * (self.eps * amount)
 
     def rounded(self, x: PyTree, amount: PyTree = 1.0) -> PyTree:
-        """A result of an operation as the dtype might have rounded it."""
+        """Return a result of an operation as the dtype might have rounded it."""
         if self.to_nearest:
             fraction, power = np.frexp(x)
             return np.ldexp(np.rint(fraction / (self.eps / 2)) * (self.eps / 2), power)
@@ -80,7 +84,7 @@ class Sample:
 
 
 def constant(sample: Sample, x: PyTree, dtype: DTypeLike) -> PyTree:
-    """A constant of the program: rounded to the dtype where the dtype does not have it."""
+    """Return a constant of the program, rounded to the dtype if that does not hold it."""
     wide = np.asarray(x, Wide)
     if sample.exact or not np.isfinite(wide).all():
         return wide
@@ -106,7 +110,7 @@ def _all(f: Function, *xs: PyTree) -> PyTree:
 
 
 def finite(*xs: PyTree) -> PyTree:
-    """Where all are finite."""
+    """Mark places where all are finite."""
     return _all(np.isfinite, *xs)
 
 
@@ -115,28 +119,28 @@ def _nonzero(x: PyTree) -> PyTree:
 
 
 def multiply(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
-    """A rounded product."""
+    """Return a rounded product."""
     out = a * b
     return sample.rounded(sample.held(out, finite(a, b), _all(_nonzero, a, b)))
 
 
 def divide(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
-    """A rounded quotient; 1/0 is infinite."""
+    """Return a rounded quotient; 1/0 is infinite."""
     return sample.rounded(sample.held(a / b, finite(a, b) & (b != 0), _nonzero(a) & np.isfinite(b)))
 
 
 def add(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
-    """A rounded sum."""
+    """Return a rounded sum."""
     return sample.rounded(sample.held(a + b, finite(a, b), False))
 
 
 def subtract(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
-    """A rounded difference."""
+    """Return a rounded difference."""
     return add(sample, a, -b)
 
 
 def integer_power(sample: Sample, x: PyTree, n: int) -> PyTree:
-    """Repeated squaring: as many roundings as factors."""
+    """Return a power by repeated squaring: as many roundings as factors."""
     y = np.power(np.asarray(x, Wide), Wide(n))[()]
     return sample.rounded(
         sample.held(y, np.isfinite(x) & ((x != 0) | (n >= 0)), _nonzero(x) & np.isfinite(x)),
@@ -145,7 +149,7 @@ def integer_power(sample: Sample, x: PyTree, n: int) -> PyTree:
 
 
 def power(sample: Sample, x: PyTree, y: PyTree) -> PyTree:
-    """A real power; `y·log x` may be rounded on the way, as when a power of two moves through."""
+    """Return a real power; `y·log x` may round, too, as when a power of two moves through."""
     x, y = np.asarray(x, Wide), np.asarray(y, Wide)
     out = np.power(x, y)
     poles = (x != 0) | (y >= 0)
@@ -158,20 +162,20 @@ def power(sample: Sample, x: PyTree, y: PyTree) -> PyTree:
 
 
 def exponential(sample: Sample, x: PyTree, base: PyTree = None) -> PyTree:
-    """`exp`; an argument rounded to the dtype's last place is allowed."""
+    """Return `exp`, with an argument that may be off by the dtype's last place."""
     x = x * (1 + sample.noise(x, 0.5))
     out = np.exp(x) if base is None else np.exp2(x)
     return sample.rounded(sample.held(out, np.isfinite(x), np.isfinite(x)), 2)
 
 
 def exponential_less_one(sample: Sample, x: PyTree) -> PyTree:
-    """`expm1`."""
+    """Return `expm1`."""
     x = x * (1 + sample.noise(x, 0.5))
     return sample.rounded(sample.held(np.expm1(x), np.isfinite(x), _nonzero(x)), 2)
 
 
 def logistic(sample: Sample, x: PyTree) -> PyTree:
-    """`1 / (1 + exp(-x))` without overflow."""
+    """Return `1 / (1 + exp(-x))` without overflow."""
     x = x * (1 + sample.noise(x, 0.5))
     small = np.exp(-np.abs(x))
     small = sample.held(small, True, np.isfinite(x))
@@ -179,7 +183,7 @@ def logistic(sample: Sample, x: PyTree) -> PyTree:
 
 
 def function(f: Function, amount: float = 2.0) -> Function:
-    """A function whose results neither over- nor underflow where its argument does not."""
+    """Return a function that overflows or underflows only where its argument does."""
 
     def rounded(sample: Sample, x: PyTree) -> PyTree:
         return sample.rounded(f(x), amount)
@@ -191,7 +195,7 @@ def function(f: Function, amount: float = 2.0) -> Function:
 
 
 def total(sample: Sample, x: PyTree, axes: tuple[int, ...]) -> PyTree:
-    """A sum: every partial sum may be rounded."""
+    """Return a sum, whose partial sums may each be rounded."""
     out = np.sum(x, axis=axes)
     out = sample.held(out, np.isfinite(x).all(axis=axes), False)
     if sample.exact:
@@ -200,7 +204,7 @@ def total(sample: Sample, x: PyTree, axes: tuple[int, ...]) -> PyTree:
 
 
 def running_total(sample: Sample, x: PyTree, axis: int) -> PyTree:
-    """`cumsum`."""
+    """Return `cumsum`."""
     out = np.cumsum(x, axis=axis)
     out = sample.held(out, np.cumsum(~np.isfinite(x), axis=axis) == 0, False)
     if sample.exact:
@@ -209,7 +213,7 @@ def running_total(sample: Sample, x: PyTree, axis: int) -> PyTree:
 
 
 def product(sample: Sample, x: PyTree, axes: tuple[int, ...]) -> PyTree:
-    """A product of entries, one after the other."""
+    """Return a product of entries, one after the other."""
     for axis in sorted(axes, reverse=True):
         entries = np.moveaxis(x, axis, 0)
         x = np.ones(entries.shape[1:], Wide)[()]
@@ -219,7 +223,7 @@ def product(sample: Sample, x: PyTree, axes: tuple[int, ...]) -> PyTree:
 
 
 def running_product(sample: Sample, x: PyTree, axis: int) -> PyTree:
-    """`cumprod`."""
+    """Return `cumprod`."""
     entries, so_far, out = np.moveaxis(x, axis, 0), None, []
     for entry in entries:
         so_far = entry if so_far is None else multiply(sample, so_far, entry)
@@ -228,7 +232,7 @@ def running_product(sample: Sample, x: PyTree, axis: int) -> PyTree:
 
 
 def contract(sample: Sample, a: PyTree, b: PyTree, dimensions: PyTree) -> PyTree:
-    """`dot_general`, by products and a sum."""
+    """Return `dot_general`, by products and a sum."""
     (ca, cb), (ba, bb) = dimensions
     rest_a = [i for i in range(a.ndim) if i not in (*ca, *ba)]
     rest_b = [i for i in range(b.ndim) if i not in (*cb, *bb)]

@@ -195,7 +195,7 @@ if not TYPE_CHECKING:  # under `tj.capture` each call of these is an equation
         vmap as vmap,
         while_loop as while_loop,
     )
-else:  # outside of it they are what they are here, where they are documented
+else:  # outside of `tj.capture` these are the functions documented in `transforms`
     from .transforms import (
         associative_scan as associative_scan,
         checkpoint as checkpoint,
@@ -220,7 +220,7 @@ else:  # outside of it they are what they are here, where they are documented
 
 
 def __getattr__(name: str) -> object:
-    """Import on request what a program that runs need not load."""
+    """Import a submodule at its first use, so that `import tanjax` stays fast."""
     if name in ("bridges", "lax", "numpy", "scale", "scipy", "testing", "typing"):
         import importlib
 

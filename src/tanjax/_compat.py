@@ -1,8 +1,9 @@
 """JAX's moving parts, all of them, in one file.
 
-What JAX's compatibility policy does not cover lives here: the linear primitive behind both modes
-(`jax.extend`, `jax.interpreters`), the varying axes of `shard_map`, and jaxpr evaluation. Where the
-primitive fails its self-test, the public lowering takes over (`registry/_lowering.py`).
+This module holds everything that JAX's compatibility policy does not cover. That is the linear
+primitive behind both modes (`jax.extend`, `jax.interpreters`), the varying axes of `shard_map`, and
+jaxpr evaluation. If the primitive fails its self-test, the public lowering replaces it
+(`registry/_lowering.py`).
 
 Supported: JAX 0.10.2 to 0.12. Switches:
 * `varying_axes`: `aval.vma` became `aval.manual_axis_type.varying` in 0.10.
@@ -35,19 +36,19 @@ from ._jaxprs import Avals, Dims, Operator, Tangents, Values
 from ._typing import AnyArray, Function
 
 Tracer = jax.core.Tracer
-# Options of XLA's compiler: no equation is repeated in the kernels of several others.
+# Options of XLA's compiler: no equation is computed again inside several kernels.
 UNFUSED = {"xla_disable_hlo_passes": "fusion"}
 float0 = np.dtype(jax.dtypes.float0)
 T = TypeVar("T")
 
 
 def is_symbolic_zero(x: object) -> bool:
-    """Whether a tangent is JAX's symbolic zero."""
+    """True if a tangent is JAX's symbolic zero."""
     return isinstance(x, jax.custom_derivatives.SymbolicZero)
 
 
 def no_tangent(x: AnyArray) -> AnyArray:
-    """The (co)tangent of an array of integers: `float0`, of which NumPy has no symbolic sizes."""
+    """Return the (co)tangent of integers: `float0`, or a symbolic zero for symbolic sizes."""
     try:
         return np.zeros(np.shape(x), float0)
     except TypeError:
@@ -58,7 +59,7 @@ def no_tangent(x: AnyArray) -> AnyArray:
 
 
 def varying_axes(x: AnyArray) -> frozenset[str]:
-    """The manual mesh axes over which a value, or an aval, varies inside `shard_map`."""
+    """Return the manual mesh axes over which a value, or an aval, varies inside `shard_map`."""
     aval = getattr(x, "aval", x)
     kind = getattr(aval, "manual_axis_type", None)
     return frozenset((getattr(aval, "vma", None) if kind is None else kind.varying) or ())
@@ -67,7 +68,7 @@ def varying_axes(x: AnyArray) -> frozenset[str]:
 def align(tree: T, *like: object) -> T:
     """Cast every leaf to the union of the varying axes of all leaves, and of those of `like`.
 
-    The transpose is the sum over the axes that was missing: no rule need mention a mesh axis.
+    The transpose sums over the missing axes, so no rule needs to mention a mesh axis.
     """
     axes: frozenset[str] = frozenset().union(*map(varying_axes, jax.tree.leaves((tree, like))))
     if not axes:
@@ -85,10 +86,10 @@ def align(tree: T, *like: object) -> T:
 
 
 def constant(x: Array | np.ndarray) -> Array:
-    """An array of known numbers; inside of `shard_map` the result of an equation without operands.
+    """Return known numbers as an array; inside of `shard_map`, as an equation without operands.
 
-    The batching rule of `cond` casts the operands of a branch to what its index varies over, and
-    its constants are operands, but keeps the equations: a cast among them is then one too many.
+    The batching rule of `cond` casts the operands of a branch, also its constants, to vary like the
+    branch index. It keeps the equations, so a cast among them would then be one too many.
     """
     is_number = jnp.issubdtype(jnp.result_type(x), jnp.inexact)  # integers have no linear map
     if not (is_number and jax.sharding.get_abstract_mesh().manual_axes):
@@ -106,14 +107,14 @@ def constant(x: Array | np.ndarray) -> Array:
 class LinearMap:
     """A linear map and its transpose, compared by identity so that it can be a parameter.
 
-    `tangent` is what becomes of tangents of the operands, where that is not `forward`.
+    `tangent` maps tangents of the operands, if it is not `forward`.
     """
 
     forward: Operator
     transpose: Operator
     name: str
     tangent: Operator | None = None
-    # What is known of a jaxpr's constants is known by object.
+    # Cache of traces per map: facts about a jaxpr's constants are stored by object.
     traced: dict[Hashable, Readable] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -128,7 +129,7 @@ def linear_call(linear: LinearMap, residuals: Values, operands: Values, out_aval
 
 
 def linear_jaxpr(eqn: JaxEquation) -> Readable:
-    """The map of a linear equation, traced to a jaxpr of its residuals and operands."""
+    """Trace the map of a linear equation to a jaxpr of its residuals and operands."""
     linear = eqn.params["linear"]
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
     if (key := tuple((a.shape, a.dtype) for a in avals)) not in linear.traced:
@@ -137,7 +138,7 @@ def linear_jaxpr(eqn: JaxEquation) -> Readable:
 
 
 def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
-    """Run one equation of a jaxpr on operands: a list of its results."""
+    """Run one equation of a jaxpr on operands and return a list of its results."""
     primitive = eqn.primitive
     found = primitive.get_bind_params(eqn.params)
     functions, params = found if isinstance(found, tuple) else ((), found)
@@ -146,7 +147,7 @@ def bind(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
 
 
 def custom_jvp_functions(eqn: JaxEquation) -> tuple[Operator, Operator]:
-    """What a `custom_jvp_call` equation runs, and its rule: of primals and tangents, to both."""
+    """Return the function of a `custom_jvp_call`, and its rule of primals and tangents."""
     found: Any = eqn.primitive.get_bind_params(eqn.params)
     body, rule = found["subfuns"]
 
@@ -158,7 +159,7 @@ def custom_jvp_functions(eqn: JaxEquation) -> tuple[Operator, Operator]:
 
 
 def to_weak_type(x: Array) -> Array:
-    """The same numbers with JAX's weak type, which arithmetic with Python numbers has."""
+    """Return the same numbers with JAX's weak type, as arithmetic with Python numbers gives."""
     options = {"new_dtype": x.dtype, "weak_type": True, "sharding": None}
     return lax.convert_element_type_p.bind(x, **options)
 
@@ -167,7 +168,7 @@ def to_weak_type(x: Array) -> Array:
 def _linear_primitive() -> Primitive:
     """Make the primitive with its derivative, transpose, batching and lowering rules.
 
-    Its abstract evaluation does not trace the map: reverse mode only ever traces the transpose.
+    Abstract evaluation does not trace the map: reverse mode traces only the transpose.
     """
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
@@ -190,9 +191,9 @@ def _linear_primitive() -> Primitive:
 def _linear_jvp(primitive: Any, ad: Any, primals: Values, tangents: Values, **params: Any) -> Any:
     linear, count = params["linear"], params["count"]
     places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
-    # Arrays, as a rule may be written for: `jax.jvp` takes, and hands on, numbers of Python.
+    # A rule may be written for arrays, but `jax.jvp` accepts and passes on Python numbers.
     point, dots = ([jnp.asarray(values[i]) for i in places] for values in (primals, tangents))
-    if count == len(primals):  # a body with a rule of its own, whose value may have another
+    if count == len(primals):  # a body with its own rule, which may return another value
         return jax.jvp(_body_of(linear, primals, places), point, dots)
     out, terms = primitive.bind(*primals, **params), []
     if any(type(t) is not ad.Zero for t in tangents[count:]):
@@ -204,7 +205,7 @@ def _linear_jvp(primitive: Any, ad: Any, primals: Values, tangents: Values, **pa
 
 
 def _body_of(linear: LinearMap, args: Values, places: list[int]) -> Operator:
-    """The map as a function of some of its arguments."""
+    """Return the map as a function of some of its arguments."""
 
     def body(*values: AnyArray) -> list[AnyArray]:
         given = dict(zip(places, values, strict=True))
@@ -230,7 +231,7 @@ def _linear_transpose(
 
 
 def _body_transpose(ad: Any, linear: LinearMap, cts: Values, args: Values) -> Tangents:
-    """The transpose by JAX, which raises where the map is not linear in what is asked for."""
+    """Transpose by JAX, which raises if the map is not linear in the requested arguments."""
     unknown = [i for i, x in enumerate(args) if ad.is_undefined_primal(x)]
     body = _body_of(linear, args, unknown)
     bars = jax.linear_transpose(body, *(args[i].aval for i in unknown))(cts)
@@ -270,18 +271,19 @@ def _at_front(size: int, a: AnyArray, axis: int | None) -> Array:
 # -- a bilinear primitive ----------------------------------------------------------------------
 
 
-# Columns up to which `k` more multiply-adds an entry take less time than to read it, read its
-# mirror image, and write their sum. The two cross at 32 to 64 columns for n = 64 to 2048.
+# Up to this many columns, `k` more multiply-adds per entry take less time than a sum: reading the
+# entry and its mirror image, and writing the sum. The crossover is at 32 to 64 columns for n = 64
+# to 2048.
 THIN = 32
 
 
 def symmetric_outer(left: Array, right: Array) -> Array:
-    """`left @ right.mT + right @ left.mT`: a product and its transpose, or one of twice the width.
+    """Return `left @ right.mT + right @ left.mT`, with one product of double width or with two.
 
-    The product of twice the width costs $n^2 k$ more multiply-adds, the sum three passes over the
-    $n^2$ entries: thin matrices take the first form, others the second (benchmark row "Symmetric
-    matmul"). In the first, JAX would see `left` on both sides of one product; as a primitive it can
-    be transposed in either argument.
+    The product of double width costs $n^2 k$ more multiply-adds; the sum costs three passes over
+    the $n^2$ entries. Thin matrices use the product of double width, others the sum (benchmark row
+    "Symmetric matmul"). In the first form JAX would see `left` on both sides of one product. As a
+    primitive, it can be transposed in either argument.
     """
     return _symmetric_outer_primitive().bind(left, right)
 
@@ -316,7 +318,7 @@ def _symmetric_outer_primitive() -> Primitive:
 
 @functools.cache
 def linear_lowering_works() -> bool:
-    """Self-test of the linear primitive: reverse, forward and batched (about 10 ms, once)."""
+    """Test the linear primitive: reverse, forward and batched (about 10 ms, once)."""
     try:
         _self_test()
     except Exception as error:
@@ -354,9 +356,9 @@ NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)
 
 
 def source_of(eqn: JaxEquation) -> str:
-    """The line of the user's program that an equation comes from, as `file:line (function)`.
+    """Return the line of the user's program behind an equation, as `file:line (function)`.
 
-    Empty where there is none: the equation is JAX's or ours.
+    Empty if there is no such line: the equation comes from JAX or tanjax.
     """
     traceback = eqn.source_info.traceback
     for frame in traceback.frames if traceback else ():
@@ -366,10 +368,10 @@ def source_of(eqn: JaxEquation) -> str:
 
 
 class Loop(NamedTuple):
-    """How many operands of a `scan` or a `while` its test and its body keep, and the carries.
+    """The number of constants of the test and of the body of a `scan` or `while`, and of carries.
 
-    Operands are those of the test, of the body, the carry, and the rows of a scan. JAX 0.12
-    replaced the parameters `num_consts` and `num_carry` by a tree of the operands.
+    The operands, in order: constants of the test, constants of the body, the carry, and the rows of
+    a scan. JAX 0.12 replaced the parameters `num_consts` and `num_carry` by a tree of the operands.
     """
 
     tested: int
@@ -387,24 +389,24 @@ class Loop(NamedTuple):
         return cls(0, len(consts), len(carry))
 
     def cut(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T], list[T]]:
-        """What the test keeps, what the body keeps, the carry, and rows."""
+        """Split operands into constants of the test, constants of the body, the carry, and rows."""
         tested, fixed, carry = self.tested, self.tested + self.fixed, self.tested + sum(self[1:])
         x = list(operands)
         return x[:tested], x[tested:fixed], x[fixed:carry], x[carry:]
 
 
 def higher_primitive(eqn: JaxEquation) -> Any:
-    """What a `call_hi_primitive` equation runs; `None` for every other equation.
+    """Return the primitive of a `call_hi_primitive` equation; `None` for every other equation.
 
-    JAX 0.12 made `ldexp`, `frexp` and `searchsorted` primitives that are defined by a function.
+    JAX 0.12 made `ldexp`, `frexp` and `searchsorted` primitives, each defined by a function.
     """
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
 
 def sparse_program(eqn: JaxEquation) -> Function | None:
-    """The program behind a primitive of `jax.experimental.sparse`; `None` for every other one.
+    """Return the program behind a primitive of `jax.experimental.sparse`, else `None`.
 
-    JAX lowers `bcoo_dot_general` by `_bcoo_dot_general_impl`, which only CPUs and GPUs may replace.
+    JAX lowers `bcoo_dot_general` by `_bcoo_dot_general_impl`; only CPUs and GPUs may replace that.
     Without it `test_sparse_matrices_are_planned` fails.
     """
     name = eqn.primitive.name
@@ -414,35 +416,35 @@ def sparse_program(eqn: JaxEquation) -> Function | None:
 
 
 def jax_function_of(eqn: JaxEquation, key: str = "jaxpr") -> str | None:
-    """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
+    """Return the name of the JAX function that a call equation runs; `None` for others."""
     info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
     return name if place.startswith(NOT_THE_USERS[1]) else None
 
 
 _IS_0_12 = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
-# Whether a barrier spares copies of a buffer that a loop reads, then writes: see `_access`.
+# True if a barrier avoids copies of a buffer that a loop reads, then writes: see `_access`.
 BARRIER_KEEPS_ORDER = _IS_0_12
-# Whether the rule of a `custom_jvp`, and not its body alone, is left of a loop run in reverse.
+# True if a loop run in reverse keeps the rule of a `custom_jvp`, not only its body.
 LOOPS_KEEP_RULES = _IS_0_12
 
 
 # -- settings of JAX ----------------------------------------------------------------------------
 
-# The settings that are part of the key of JAX's own traces, as one tuple: x64, matmul precision,
-# promotion, mesh and more. 0.2 us; `jax.extend.linear_util.cache` would give the same for 1.2 us.
-# Without it `test_settings_of_jax` fails in `test_planning.py`. JAX leaves `default_prng_impl` out:
+# The settings in the key of JAX's own traces, as one tuple: x64, matmul precision, promotion, mesh
+# and more. It takes 0.2 us; `jax.extend.linear_util.cache` would give the same in 1.2 us. Without
+# it `test_settings_of_jax` fails in `test_planning.py`. JAX leaves `default_prng_impl` out:
 # `jax.jit` keeps the generator of its first trace, and so does a planned program.
 trace_context = _jaxlib.config.trace_context
 
 
 # -- constants while tracing ------------------------------------------------------------------
 
-# Part of the key of JAX's caches of traces; nothing reads it. Under it helpers that were traced
-# before are traced again. Without it `after_plain_jax` fails in `test_literals.py`.
+# Part of the key of JAX's caches of traces; no code reads it. Under it JAX traces helpers again
+# that it traced before. Without it `after_plain_jax` fails in `test_literals.py`.
 planning = jax.make_user_context(False)
 
-# The same for functions traced under `tj.capture`: what was traced without marks is traced anew.
+# The same for `tj.capture`: JAX traces functions again that it traced without marks.
 capturing = jax.make_user_context(False)
 
 
@@ -450,15 +452,16 @@ capturing = jax.make_user_context(False)
 
 
 def call_name(eqn: JaxEquation) -> str | None:
-    """The name of the function that a call equation runs, the very object; `None` of others."""
+    """Return the name object of the function that a call equation runs; `None` for others."""
     return eqn.params.get("name") if eqn.primitive.name in ("jit", "pjit") else None
 
 
 def is_trace_of(eqn: JaxEquation, jaxpr: Readable | None) -> bool:
-    """Whether a call equation runs a function as it was traced, and nothing derived from it.
+    """True if a call equation runs a function as it was traced, not one derived from it.
 
-    By identity; or, where JAX traced the function again in another context, by the avals and by the
-    names of arguments and results, of which everything that JAX derives lacks one or the other.
+    The jaxpr is the same object. If JAX traced the function again in another context, the avals are
+    equal, and the names of arguments and results are present: a jaxpr that JAX derives lacks one of
+    the two.
     """
     mine = eqn.params["jaxpr"]
     if mine is jaxpr:
@@ -471,11 +474,11 @@ def is_trace_of(eqn: JaxEquation, jaxpr: Readable | None) -> bool:
 
 
 def bind_again(eqn: JaxEquation, operands: Values) -> list[AnyArray]:
-    """`bind` under the settings under which an equation was traced: compute type and mesh."""
+    """Run an equation by `bind` under the settings of its trace: compute type and mesh."""
     with eqn.ctx.manager:
         return bind(eqn, operands)
 
 
 def placed(eqn: JaxEquation | None) -> AbstractContextManager[None]:
-    """A context: what is traced in it comes from the line of the user's program of `eqn`."""
+    """Return a context whose traces carry the user's source line of `eqn`."""
     return source_info_util.user_context(None if eqn is None else eqn.source_info.traceback)

@@ -1,14 +1,14 @@
-"""What a dtype can hold, said once for everybody who asks.
+"""The range of a dtype, in one place.
 
-Quantities ask for whole bits, a few nanoseconds each time (`range_of`); plans for logarithms of
-normal numbers (`normal_range`); runs on what is stored for the very numbers that survive rounding
-(`limits`). Of a complex dtype all of this is that of its parts.
+Quantities need whole bits, which `range_of` returns in a few nanoseconds. Plans need logarithms of
+normal numbers (`normal_range`). Scaled runs need the exact numbers that survive rounding
+(`limits`). A complex dtype has the range of its parts.
 
     >>> range_of(jnp.dtype(jnp.float32)).lowest, range_of(jnp.dtype(jnp.float32)).highest
     (-126, 128)
 
-Sharp edge. XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost;
-with dtypes of a smaller range it computes in float32, and keeps theirs.
+Sharp edge. XLA flushes subnormal numbers of float32 to zero on CPUs, so they count as lost. For
+dtypes of a smaller range it computes in float32 and keeps subnormal numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 
 class Range(NamedTuple):
-    """What a dtype can hold: normal numbers of `2^lowest <= |x| < 2^highest`, and its precision.
+    """The range `2^lowest <= |x| < 2^highest` of normal numbers of a dtype, and its precision.
 
     `inner`: the product of two numbers between `2^-inner` and `2^inner` is normal. `smallest`: sums
     are exact down to here; subnormal numbers of float16 are computed in float32.
@@ -34,11 +34,11 @@ class Range(NamedTuple):
     smallest: int
 
     def holds(self, low: float, high: float, *_: float) -> bool:
-        """Whether all numbers with these bits are normal."""
+        """True if all numbers with these bits are normal."""
         return self.lowest <= low and high <= self.highest
 
     def centre(self, low: float, high: float, *_: float) -> int | None:
-        """The exponent to take out of numbers so that they lie around one; None: too far apart.
+        """Return the exponent that moves numbers near one; `None` if they lie too far apart.
 
         Zeros have any exponent. The range has more room above one than below.
         """
@@ -54,7 +54,7 @@ _RANGES: dict[Any, Range | None] = {}
 
 
 def range_of(dtype: Any) -> Range | None:
-    """The range of a floating dtype, else None: 0.05 us."""
+    """Return the range of a floating dtype, else `None`: 0.05 us."""
     try:
         return _RANGES[dtype]
     except KeyError:
@@ -73,18 +73,18 @@ def range_of(dtype: Any) -> Range | None:
 
 @functools.cache
 def normal_range(dtype: Any) -> tuple[float, float]:
-    """Binary logarithms of the smallest normal and the largest number of a floating dtype."""
+    """Return log2 of the smallest normal and of the largest number of a floating dtype."""
     room = limits(dtype)
     top = math.log2(room.largest)  # of float64 it rounds up to 1024
     return math.log2(room.normal), min(top, math.nextafter(1024.0, 0.0))
 
 
 class Limits(NamedTuple):
-    """The numbers of a floating dtype, and those that become such numbers.
+    """The extreme numbers of a floating dtype, and the numbers that round to them.
 
     **Fields:** `largest`, `normal`: the largest number and the smallest normal one; `top`,
-    `bottom`: less than half a unit beyond, and rounded to them; `bits` of mantissa; `step`: the
-    least subnormal number, 0 if such numbers are flushed.
+    `bottom`: numbers less than half a unit beyond these, which round to them; `bits` of mantissa;
+    `step`: the least subnormal number, 0 if subnormal numbers are flushed.
     """
 
     largest: float
@@ -97,7 +97,7 @@ class Limits(NamedTuple):
 
 @functools.cache
 def limits(dtype: Any) -> Limits:
-    """The very numbers at which a dtype ends."""
+    """Return the exact numbers at which the range of a dtype ends."""
     info = jnp.finfo(dtype)
     bits, largest, normal = int(info.nmant), float(info.max), float(info.smallest_normal)
     half = 2.0 ** -(bits + 2) if bits < 52 else 0.0  # nothing here is wider than float64

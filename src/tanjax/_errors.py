@@ -1,9 +1,8 @@
 """The errors and warnings of tanjax.
 
-An error that only says *what* failed sends its reader to the source. Every class here is a
-subclass of the builtin that a caller would catch, and every message says what went wrong,
-where (operation, argument), why, and what to do. Messages are built only on failure: the
-functions below are called in a `raise` statement and nowhere else.
+Every class here is a subclass of the builtin that a caller would catch. Every message says what
+went wrong, where (operation, argument), why, and what to do. Messages are built only on failure:
+only `raise` statements call the functions below.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class ShapeError(ValueError):
 
 
 class NotDefiniteError(ValueError):
-    """A matrix is not positive definite, as it was said to be."""
+    """A matrix that must be positive definite is not."""
 
 
 class NoRuleError(NotImplementedError):
@@ -30,7 +29,7 @@ class CaptureError(TypeError):
 
 
 class CaptureWarning(UserWarning):
-    """A part of a captured program runs as it is, although it could have been handled."""
+    """A part of a captured program runs unchanged, although it could have been handled."""
 
 
 class CotangentError(TypeError):
@@ -38,23 +37,23 @@ class CotangentError(TypeError):
 
 
 class UnitError(TypeError):
-    """Units do not fit together, or a unit is lost or written in a way that has no meaning."""
+    """Units do not fit together, or a program drops or writes a unit in a meaningless way."""
 
 
 class ScaleError(ValueError):
-    """A number does not fit in the range of its dtype."""
+    """A number overflows or underflows its dtype."""
 
 
 class ScaleWarning(UserWarning):
-    """Numbers lie too far apart for any one exponent; plain floating-point results are kept."""
+    """One exponent cannot hold all the numbers; plain floating-point results are kept."""
 
 
 class AliasError(ValueError):
-    """Two arguments share one memory, and one of them is written."""
+    """Two arguments share one memory, and the function writes to one of them."""
 
 
 class MutationError(TypeError):
-    """A `Ref` where an array belongs, the other way round, or a mutation that would be lost."""
+    """A `Ref` stands where an array belongs, or the reverse, or a mutation would be lost."""
 
 
 class ConvergenceError(RuntimeError):
@@ -74,7 +73,7 @@ class CheckFailure(AssertionError):
 
 
 class DensifyWarning(UserWarning):
-    """A structured array was turned into a dense one because no rule keeps its structure."""
+    """tanjax converted a structured array to a dense one: no rule keeps its structure."""
 
 
 class RulePackWarning(UserWarning):
@@ -90,7 +89,7 @@ class LoweringWarning(UserWarning):
 
 
 def describe(x: Any) -> str:
-    """A short name for a value in messages: `float64[3,2]`, `Diagonal[3,3]`, `NoneType`."""
+    """Return a short name for a value in messages: `float64[3,2]`, `Diagonal[3,3]`, `NoneType`."""
     shape = getattr(x, "shape", None)
     if shape is None or not isinstance(shape, tuple):
         return type(x).__name__
@@ -109,7 +108,7 @@ def message(what: str, *details: str, hint: str = "") -> str:
 
 
 def wrong_ndim(cls: str, field: str, expected: int, got: Any) -> ShapeError:
-    """The error for a field of the wrong rank."""
+    """Return the error for a field of the wrong rank."""
     return ShapeError(
         message(
             f"{cls}: `{field}` must have {expected} dimension(s).",
@@ -120,7 +119,7 @@ def wrong_ndim(cls: str, field: str, expected: int, got: Any) -> ShapeError:
 
 
 def wrong_natural_shape(where: str, expected: tuple[int, ...], got: Any) -> CotangentError:
-    """The error for a natural (co)tangent whose shape is not that of its primal."""
+    """Return the error for a natural (co)tangent whose shape is not that of its primal."""
     return CotangentError(
         message(
             f"{where}: the natural (co)tangent has the wrong shape.",
@@ -132,7 +131,7 @@ def wrong_natural_shape(where: str, expected: tuple[int, ...], got: Any) -> Cota
 
 
 def unregistered(cls: type) -> RegistrationError:
-    """The error for a class that derives from `AbstractArray` and is no array type."""
+    """Return the error for a class that derives from `AbstractArray` but is not an array type."""
     return RegistrationError(
         f"{cls.__name__} derives from AbstractArray but is not registered.\n"
         "Hint: decorate the class with `@tj.register_array_type`."
@@ -140,14 +139,14 @@ def unregistered(cls: type) -> RegistrationError:
 
 
 def final_type(cls: type) -> RegistrationError:
-    """The error for a class that derives from another array type."""
+    """Return the error for a class that derives from another array type."""
     return RegistrationError(
         f"{cls.__name__}: array types are final; derive from `tj.AbstractArray` directly."
     )
 
 
 def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) -> NoRuleError:
-    """The error for a call that nothing registered can serve."""
+    """Return the error for a call without a registered implementation."""
     near = nearest or ["(nothing is registered for this operation)"]
     return NoRuleError(
         message(
@@ -160,7 +159,7 @@ def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) ->
 
 
 def not_solved(solver: str) -> str:
-    """What to say when a solver did not converge."""
+    """Return the message for a solver that did not converge."""
     return message(
         f"solve: {solver} did not reach its tolerance, or broke down.",
         "where: `solve(a, b, solver=...)`, or the system that its derivative solves",
@@ -173,7 +172,7 @@ def not_solved(solver: str) -> str:
 
 
 def incompatible(operation: str, left: str, right: str, hint: str = "") -> UnitError:
-    """The error for two operands whose units do not fit; `left` and `right` name them."""
+    """Return the error for two operands whose units do not fit; `left` and `right` name them."""
     return UnitError(
         message(
             f"{operation}: the units do not fit together.",
@@ -189,9 +188,9 @@ _OURS = {"tanjax", "tanjax_rules", "tanjax_torch", "jax", "contextlib", "functoo
 
 
 def outside() -> int:
-    """The `stacklevel` of a warning that names the line of the user who called the library.
+    """Return the `stacklevel` at which a warning names the line of the user's call.
 
-    Our frames, those of JAX between them (it traces our functions), and generated code are skipped.
+    It skips frames of tanjax, of JAX between them (JAX traces our functions), and generated code.
     """
     frame: Any = sys._getframe(1)
     level = 1

@@ -1,8 +1,9 @@
-"""Words for programs: what is read of a jaxpr, of its equations and of their values.
+"""Types for annotations of jaxprs, their equations and values.
 
-Classes of JAX by what we use of them, which is what JAX documents; their own move from version to
-version (`ClosedJaxpr` is `Jaxpr` from 0.11 on), and say of an abstract value neither shape nor
-dtype. For annotations alone: nothing is an instance of one at run time unless it looks like it.
+These protocols describe the parts of JAX's classes that tanjax uses, as JAX documents them. The
+classes themselves change between versions (`ClosedJaxpr` is `Jaxpr` from 0.11 on), and JAX's
+abstract value declares neither shape nor dtype. The protocols serve annotations only: an
+`isinstance` check compares attributes.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import numpy as np
 
 from ._typing import AnyArray
 
-# The parameters of an equation: each primitive has its own, of any class.
+# The parameters of an equation; their classes depend on the primitive.
 Params: TypeAlias = dict[str, Any]
 
 
 @runtime_checkable
 class Aval(Protocol):
-    """What JAX knows of a value while it traces: all but its numbers."""
+    """A value as JAX knows it while tracing: everything except its numbers."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -39,12 +40,12 @@ class JaxVariable(Protocol):
     """A value in a program; one with a `val` is a literal, a number written into it."""
 
     @property
-    def aval(self) -> Any: ...  # an `Aval`, but for tokens and references
+    def aval(self) -> Any: ...  # an `Aval`, except for tokens and references
 
 
 @runtime_checkable
 class JaxLiteral(JaxVariable, Protocol):
-    """An operand that is a number written into the program."""
+    """An operand that is a literal number of the program."""
 
     @property
     def val(self) -> AnyArray: ...
@@ -52,7 +53,7 @@ class JaxLiteral(JaxVariable, Protocol):
 
 @runtime_checkable
 class Primitive(Protocol):
-    """What an equation does."""
+    """The operation of an equation."""
 
     name: str
     multiple_results: bool
@@ -109,7 +110,7 @@ class OpenJaxpr(Steps, Protocol):
 
 @runtime_checkable
 class Readable(Protocol):
-    """A closed program as it is read and evaluated: JAX's own, or a `Closed`."""
+    """A closed program to read and evaluate: JAX's own, or a `Closed`."""
 
     @property
     def jaxpr(self) -> OpenJaxpr: ...

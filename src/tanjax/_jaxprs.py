@@ -1,6 +1,6 @@
-"""Jaxprs as programs: what they need, and what they hold.
+"""Analyses of jaxprs: needed equations, dependence, inner jaxprs.
 
-Only what JAX documents of a jaxpr is read here: variables, equations, effects, parameters.
+This module reads only the documented parts of a jaxpr: variables, equations, effects, parameters.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import jax
 from ._jaxpr_types import Aval, JaxEquation, JaxLiteral, JaxVariable, OpenJaxpr, Steps
 from ._typing import AnyArray
 
-# JAX's own, which asks for one class of jaxprs, of whatever looks like one.
+# JAX annotates one class of jaxprs; this also takes others with the same attributes.
 evaluate: Callable[..., list[AnyArray]] = jax.core.eval_jaxpr
 
-Values: TypeAlias = Sequence[AnyArray]  # of the operands, or the results, of an equation
+Values: TypeAlias = Sequence[AnyArray]  # operands or results of an equation
 Operator: TypeAlias = Callable[..., Values]  # of values, linear in some
-# What JAX's transposes take and give: arrays, `ad.UndefinedPrimal`, `None` for no cotangent.
+# Arguments and results of JAX's transposes: arrays, `ad.UndefinedPrimal`, `None`.
 Tangents: TypeAlias = Sequence[AnyArray | None]
 Dims: TypeAlias = Sequence[int | None]  # which axes are mapped
-# Avals as JAX has them, which know their tangents' and to be another shape's.
+# JAX's own avals, with `to_tangent_aval` and `update`.
 Avals: TypeAlias = Sequence[jax.core.ShapedArray]
 
 
@@ -31,7 +31,7 @@ def convert_closure(
 ) -> tuple[Callable[..., list[AnyArray]], list[AnyArray]]:
     """Turn a closure into a function of (residuals, arguments) and the residuals.
 
-    What only dead code needs is dropped, and need not live until the backward pass.
+    Residuals that only dead code needs are dropped, so they need not live until the backward pass.
     """
     closed = jax.make_jaxpr(function)(*examples)
     jaxpr, consts = closed.jaxpr, list(closed.consts)
@@ -52,9 +52,9 @@ def convert_closure(
 def needed_equations(
     jaxpr: OpenJaxpr, stays: Callable[[JaxEquation], bool] = lambda eqn: False
 ) -> list[JaxEquation]:
-    """The equations on which the results or effects of a jaxpr depend, in order.
+    """Return the equations on which the results or effects of a jaxpr depend, in order.
 
-    And, with what these depend on, those of which `stays` holds.
+    Include the equations for which `stays` is true, and their dependences.
     """
     return _needed(jaxpr, stays)[1]
 
@@ -62,7 +62,7 @@ def needed_equations(
 def _needed(
     jaxpr: OpenJaxpr, stays: Callable[[JaxEquation], bool] = lambda eqn: False
 ) -> tuple[set[JaxVariable], list[JaxEquation]]:
-    """The variables and equations on which outputs or effects depend."""
+    """Return the variables and equations on which outputs or effects depend."""
     is_var = lambda v: not is_literal(v)
     needed = {v for v in jaxpr.outvars if is_var(v)}
     equations = []
@@ -74,7 +74,7 @@ def _needed(
 
 
 def depends(jaxpr: OpenJaxpr) -> list[bool]:
-    """Per result of a jaxpr, whether it is computed from an operand at all."""
+    """Return, per result of a jaxpr, whether it depends on an operand."""
     known = set(jaxpr.invars)
     for eqn in jaxpr.eqns:
         reads = [not is_literal(v) and v in known for v in eqn.invars]
@@ -88,12 +88,12 @@ def depends(jaxpr: OpenJaxpr) -> list[bool]:
 
 
 def is_literal(v: object) -> TypeGuard[JaxLiteral]:
-    """Whether an operand of an equation is a number written into the program."""
+    """True if an operand of an equation is a literal."""
     return hasattr(v, "val")
 
 
 def inner_jaxprs(eqn: JaxEquation) -> Iterator[tuple[str, Any]]:
-    """The jaxprs among the parameters of an equation, with the names of the parameters."""
+    """Yield the jaxprs among the parameters of an equation, with the names of the parameters."""
     for name, value in eqn.params.items():
         if hasattr(value, "eqns"):
             yield name, value
@@ -103,7 +103,7 @@ def inner_jaxprs(eqn: JaxEquation) -> Iterator[tuple[str, Any]]:
 
 
 def has_callback(jaxpr: Steps) -> bool:
-    """Whether a program calls back to Python for a result, which AD cannot look into."""
+    """True if a program calls back to Python for a result; AD cannot differentiate a callback."""
     return any(
         eqn.primitive.name == "pure_callback"
         or any(has_callback(inner) for _, inner in inner_jaxprs(eqn))
@@ -113,7 +113,7 @@ def has_callback(jaxpr: Steps) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Closed:
-    """A jaxpr without constants as a closed one, to be read and evaluated."""
+    """A jaxpr without constants, wrapped as a closed one to read and evaluate."""
 
     jaxpr: OpenJaxpr
     consts: tuple[AnyArray, ...] = ()

@@ -1,17 +1,17 @@
 """Marks: calls that a captured program shows as one equation.
 
-Under `tj.capture` a call that is to be seen runs as a `jax.jit` whose *name* is a text that carries
-what was called and with what tree of arguments. To JAX that is a `jit` like any other, so every
-transformation, loop and compiler pass treats it rightly without a rule of ours; whoever prints the
-program finds the types by the mark. If a mark is lost or altered (a derivative, a batch, dead
-code), what is lost is a view: replay runs the jaxpr.
+Under `tj.capture`, a marked call runs as a `jax.jit` whose *name* is a string that carries the
+function and the tree of its arguments. To JAX it is an ordinary `jit`, so every transformation,
+loop and compiler pass handles it without a rule of ours. A printer of the program finds the types
+in the mark. A derivative, a batch or dead-code elimination may drop or change a mark. Only a view
+is lost then: replay runs the jaxpr.
 
     if ACTIVE[0] and capturing():
         return marked("operation", "matmul", op, body, args, kwargs, cache)
 
-Sharp edges. `ACTIVE` counts captures in all threads, so that who is not captured pays a look into a
-list; whether *this* thread is, JAX's own context knows, by which its caches keep functions traced
-with marks apart from those without. Marks live in the jaxprs that show them, and nowhere else.
+Sharp edges. `ACTIVE` counts captures in all threads, so other code pays only one list lookup. JAX's
+own context knows whether *this* thread captures. It also keeps functions traced with marks apart
+from others in JAX's caches. Only the jaxprs that show marks keep them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ F = TypeVar("F", bound=Function)
 Kind: TypeAlias = Literal["operation", "class", "higher_order", "pullback", "helper", "densify"]
 
 ACTIVE = [0]
-_MOST = 1024  # marks kept per operation: they grow with the shapes that a process meets
+_MOST = 1024  # marks kept per operation; their number grows with the shapes in the process
 _NUMBERS = (int, float, complex, np.generic)
 _OPERANDS = inspect.signature(lambda *operands: None)
-MOVING = object()  # in the place of an operand
+MOVING = object()  # stands for an operand
 
 
 class Static:
-    """An argument that is a parameter of the equation, whatever it is."""
+    """An argument of any class that is a parameter of the equation."""
 
     __slots__ = ("value",)
 
@@ -66,20 +66,20 @@ class Static:
         return repr(self.value)
 
 
-Shape = tuple[Any, ...]  # per leaf: `MOVING`, or the `Static` that stands there
+Shape = tuple[Any, ...]  # per leaf: `MOVING`, or its `Static`
 
 
 class Mark:
-    """What a call was: everything that a typed view of its equation needs.
+    """A record of a call: everything that a typed view of its equation needs.
 
-    **Fields:** `kind`: `"operation"`, `"class"`, `"higher_order"`, `"pullback"`; `"helper"`, what
-    constructors and queries of arrays compute; `"densify"`, inside of an operation that loses
-    structure. `name`, as printed. `target`: what was called, and can be called again.
-    `tree`, `shape`: of the arguments `(args, kwargs)`; `out_tree`, `out_shape` of the result.
-    `slots`: of a higher-order function, its functions, and `closed`, how many operands hold what
-    these close over: they come first. `jaxpr`: what the call was traced to. Once asked for: `lost`,
-    which array types became dense in it; `compiled` and `inlined`, the call as a
-    function, outside of a trace and under one.
+    **Fields:** `kind`: `"operation"`, `"class"`, `"higher_order"`, `"pullback"`; `"helper"` for
+    computations of constructors and queries of arrays; `"densify"` inside of an operation that
+    loses structure. `name`: as printed. `target`: the called function, which can be called again.
+    `tree`, `shape`: of the arguments `(args, kwargs)`. `out_tree`, `out_shape`: of the result.
+    `slots`: the functions of a higher-order function. `closed`: how many operands, the first ones,
+    these functions close over. `jaxpr`: the trace of the call. Set on request: `lost`, the array
+    types that the call converted to dense arrays; `compiled` and `inlined`, the call as a function,
+    outside of a trace and under one.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Mark:
         self.inlined: Wrapped | None = None
 
 
-# The marks of one operation with what runs them, by all that decides what that is.
+# The marks of one operation with their compiled functions, by everything that determines these.
 Cache: TypeAlias = dict[Hashable, tuple[Mark, Wrapped]]
 
 
@@ -114,13 +114,13 @@ class Label(str):
 
 
 def capturing() -> bool:
-    """Whether what this thread runs now is being captured."""
+    """True if this thread is capturing."""
     return bool(_compat.capturing.value)
 
 
 @contextlib.contextmanager
 def scope(on: bool = True) -> Iterator[None]:
-    """Capture what runs inside, in this thread; or, with `on=False`, run it as it is."""
+    """Capture the code inside, in this thread; or, with `on=False`, run it without capture."""
     ACTIVE[0] += 1
     try:
         with _compat.capturing(on), jax.disable_jit(False):
@@ -130,32 +130,32 @@ def scope(on: bool = True) -> Iterator[None]:
 
 
 def is_operand(x: PyTree) -> bool:
-    """Whether a leaf is an array, traced or not, or a `Ref`."""
+    """True if a leaf is an array, traced or not, or a `Ref`."""
     return isinstance(x, jax.Array | np.ndarray | jax.Ref)
 
 
 def is_number(x: PyTree) -> bool:
-    """Whether a leaf is an array or a number: of what an operation computes with."""
+    """True if a leaf is an array or a number, so that operations compute with it."""
     return is_operand(x) or (isinstance(x, _NUMBERS) and type(x) is not bool)
 
 
 def split(
     tree: PyTree, moves: Callable[[PyTree], bool] = is_number
 ) -> tuple[list[AnyArray], PyTreeDef, Shape]:
-    """The leaves of a tree that are operands, the structure, and what stands in every place."""
+    """Split a tree into its operands, its structure, and the entry in every place."""
     leaves, treedef = jax.tree.flatten(tree)
     shape = tuple(x if type(x) is Static else MOVING if moves(x) else Static(x) for x in leaves)
     return [x for x, s in zip(leaves, shape, strict=True) if s is MOVING], treedef, shape
 
 
 def join(treedef: PyTreeDef, shape: Shape, moving: Sequence[AnyArray]) -> PyTree:
-    """The tree that was split, on other operands."""
+    """Rebuild a split tree on other operands."""
     rest = iter(moving)
     return jax.tree.unflatten(treedef, [next(rest) if s is MOVING else s.value for s in shape])
 
 
 def labelled(mark: Mark, function: Function) -> Wrapped:
-    """`jax.jit` of a function of operands, whose equation will carry the mark."""
+    """Return `jax.jit` of a function of operands, whose equation will carry the mark."""
     label = Label(mark.name)
     label.mark = mark
 
@@ -168,7 +168,7 @@ def labelled(mark: Mark, function: Function) -> Wrapped:
 
 
 def of_operands(function: F) -> F:
-    """A function of nothing but `*operands`, which says so: JAX would ask, 9 us of 140 a trace."""
+    """Set the signature `*operands`; JAX would inspect the function, 9 us of 140 per trace."""
     function.__signature__ = _OPERANDS  # type: ignore[attr-defined]
     return function
 
@@ -184,17 +184,18 @@ def marked(
     mode: Hashable = (),
     moves: Callable[[PyTree], bool] = is_number,
 ) -> PyTree:
-    """`function(*args, **kwargs)` as an equation that says so.
+    """Run `function(*args, **kwargs)` as a marked equation.
 
-    **Arguments:** `function`: what runs; it must not close over tracers. `args`, `kwargs`: leaves
-    that are `Static` are parameters, others operands if `moves` says so. `cache`, `mode`: of one
-    operation, and what besides the arguments decides what it does.
+    **Arguments:** `function`: the function to run; it must not close over tracers. `args`,
+    `kwargs`: leaves that are `Static` are parameters; others are operands if `moves` is true of
+    them. `cache`: of one operation. `mode`: everything besides the arguments that determines the
+    computation.
     """
     moving, tree, shape = split((tuple(args), kwargs), moves)
     key: Hashable = (tree, shape, tuple(map(jax.typeof, moving)), mode)
     try:
         found = cache.get(key)
-    except TypeError:  # a parameter that cannot be hashed: traced anew at every call
+    except TypeError:  # unhashable parameters: traced again at every call
         key = found = None
     if found is None:
         mark = Mark(kind, name, target, tree, shape)
@@ -218,9 +219,9 @@ def marked(
 def helper(
     name: str, function: F, mode: Callable[[], Hashable] = tuple, *, compiled: bool = False
 ) -> F:
-    """A function of arrays whose captured calls are one equation, whatever it computes.
+    """Make each captured call of a function of arrays one equation.
 
-    `compiled`: it is a compiled unit where nothing is captured, too.
+    `compiled`: the function is a compiled unit also without capture.
     """
     marks: Cache = {}
 
@@ -235,7 +236,7 @@ def helper(
 
 
 def mark_of(eqn: JaxEquation) -> Mark | None:
-    """The mark of an equation, if it is the call that was marked and nothing derived from it."""
+    """Return the mark of an equation if it is the marked call itself, not one derived from it."""
     name = _compat.call_name(eqn)
     if type(name) is not Label:
         return None
@@ -243,6 +244,6 @@ def mark_of(eqn: JaxEquation) -> Mark | None:
 
 
 def name_of(eqn: JaxEquation) -> str | None:
-    """What a derived equation was derived from; `None` of others."""
+    """Return the name of the call that an equation runs or derives from; `None` of others."""
     name = _compat.call_name(eqn)
     return str(name) if type(name) is Label else None

@@ -1,6 +1,6 @@
 """`jax.numpy`, opened to quantities and structured arrays: the same names and signatures.
 
-What each function does to units is in the conformance table of the documentation.
+The conformance table of the documentation shows how each function treats units.
 """
 
 from .frontends import mirror

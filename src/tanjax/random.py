@@ -1,6 +1,6 @@
 """`jax.random`, opened to quantities: the same names and signatures.
 
-What is drawn between quantities is one; what a function draws without any is a pure number.
+A sample between quantities is a quantity; a sample without any is a pure number.
 """
 
 from .frontends import mirror

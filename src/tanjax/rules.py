@@ -1,4 +1,4 @@
-"""What authors of rules and array types write, and nobody else: a rule in hand, what is registered.
+"""API for authors of rules and array types: run, choose, lower and list rules.
 
 out, pullback = tj.rules.rrule(tj.solve, a, b)
 with tj.rules.lowering("public"):

@@ -1,7 +1,7 @@
-"""Annotations: words for arrays of any class, and quantities with a dimension, dtype and shape.
+"""Types for arrays of any class, and quantities with a dimension, dtype and shape.
 
-`Shaped[AnyArray, "m n"]` is jaxtyping's, of an array of any class. Nothing is checked, and nothing
-costs, until `checked` or jaxtyping's import hook asks for it.
+`Shaped[AnyArray, "m n"]` is jaxtyping's, for an array of any class. Annotations are not checked,
+and cost nothing, without `checked` or jaxtyping's import hook.
 """
 
 from ._typing import (

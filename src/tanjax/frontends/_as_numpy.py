@@ -1,9 +1,9 @@
-"""`eigh`, `svd` and `pinv` as NumPy promises them: sorted, by the rank of the whole matrix.
+"""`eigh`, `svd` and `pinv` with NumPy's contracts: sorted, by the rank of the whole matrix.
 
-The operations keep structure instead: the order of the structure, the rank of each block. Code
-that is written for `numpy.linalg` reads `s[0]` as the largest singular value: it gets these, also
-through `tanjax.numpy`, NumPy's protocols and `tj.lift`. Values alone are the operation's, sorted;
-vectors become dense, visibly, unless they are a permutation.
+The operations keep structure instead: the order of the structure, the rank of each block. Code for
+`numpy.linalg` expects the largest singular value in `s[0]`. `tanjax.numpy`, NumPy's protocols and
+`tj.lift` therefore call the functions here. They sort the operation's values. They densify vectors,
+with a `DensifyWarning`, unless these are a permutation.
 
     numpy.linalg.svd(tj.Diagonal(jnp.array([1.0, -3.0])))[1]  # [3. 1.]
 """
@@ -33,7 +33,7 @@ _HINT = "use tanjax's operation, which keeps the order and the ranks of the stru
 
 
 def eigh(a: Shaped[AnyArray, "*batch n n"]) -> EighResult:
-    """Ascending eigenvalues, and eigenvectors in their order. **Raises:** as `tj.eigh`."""
+    """Return ascending eigenvalues and eigenvectors in their order. **Raises:** as `tj.eigh`."""
     w, v = ops.eigh(a)
     if not is_structured(v):
         return EighResult(w, v)
@@ -47,7 +47,7 @@ def eigh(a: Shaped[AnyArray, "*batch n n"]) -> EighResult:
 def svd(
     a: Shaped[AnyArray, "*batch m n"], full_matrices: bool = True, compute_uv: bool = True
 ) -> SVDResult | Natural:
-    """Descending singular values, and vectors in their order."""
+    """Return descending singular values, and vectors in their order."""
     if not compute_uv:
         return singular_values(a)
     u, s, vh = ops.svd(a, full_matrices)
@@ -66,19 +66,19 @@ def svd(
 
 
 def singular_values(a: Shaped[AnyArray, "*batch m n"]) -> DenseArray:
-    """As many as the smaller side: the operation leaves out some that are zero."""
+    """Return as many values as the smaller side has, adding the zeros that the operation omits."""
     s = -jnp.sort(-ops.svd(a, compute_uv=False))
     missing = min(a.shape[-2:]) - s.shape[-1]
     return jnp.pad(s, (*[(0, 0)] * (s.ndim - 1), (0, missing)))
 
 
 def pinv(a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None) -> Natural:
-    """By the largest singular value of all, not of each factor or block."""
+    """Return `pinv`, with `rtol` relative to the largest singular value of the whole."""
     return ops.pinv(a if has_one_rank(a) else _dense("pinv", a), rtol)
 
 
 def diagonal(a: Natural, offset: int = 0) -> Natural:
-    """The entries `a[..., i, i + offset]`."""
+    """Return the entries `a[..., i, i + offset]`."""
     if offset == 0:
         return ops.diagonal(a)
     if is_structured(a) and a.ndim == 2:
@@ -87,12 +87,12 @@ def diagonal(a: Natural, offset: int = 0) -> Natural:
 
 
 def trace(a: Natural, offset: int = 0) -> Natural:
-    """The sum of `diagonal(a, offset)`."""
+    """Return the sum of `diagonal(a, offset)`."""
     return ops.trace(a) if offset == 0 else jnp.sum(diagonal(a, offset), -1)
 
 
 def has_one_rank(a: Natural) -> bool:
-    """Whether the operation, too, compares singular values with the largest of the whole matrix."""
+    """True if the operation compares singular values with the largest of the whole matrix, too."""
     if isinstance(a, Scaled):
         return not is_structured(a.matrix) or has_one_rank(a.matrix)
     return isinstance(a, Diagonal | Identity | Symmetric | Hermitian | Triangular | LowRank)
@@ -106,6 +106,6 @@ def _columns(x: DenseArray, order: DenseArray) -> DenseArray:
     return jnp.take_along_axis(x, order[..., None, :], -1)
 
 
-# What NumPy and JAX call these.
+# Names of these functions in NumPy and JAX.
 BY_NAME["linalg"] |= {"eigh": eigh, "svd": svd, "pinv": pinv, "diagonal": diagonal, "trace": trace}
 BY_NAME["numpy"] |= {"diagonal": refused("diagonal", diagonal), "trace": refused("trace", trace)}

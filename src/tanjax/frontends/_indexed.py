@@ -1,13 +1,13 @@
-"""`A.at[index]`: the updates of `jax.Array.at`, of structured arrays.
+"""`A.at[index]`: the updates of `jax.Array.at`, for structured arrays.
 
-An update keeps the type where the type stores what is updated, each entry by itself: the diagonal
-of a `Diagonal` or `Symmetric` matrix, an entry of a band, a block, a pattern or a triangle. What it
-stores is asked of the type: the tangent that J⁺ makes of a matrix of numbered entries has these
-numbers again, at the places of its fields. Elsewhere the array becomes dense, visibly.
+An update keeps the type if each updated entry is stored separately. Examples are the diagonal of a
+`Diagonal` or `Symmetric` matrix, an entry of a band, a block, a pattern or a triangle. J⁺ shows
+which entries a type stores: it maps a matrix of numbered entries to a tangent whose fields hold
+these numbers. Elsewhere the update densifies the array and warns.
 
     tj.Diagonal(jnp.ones(3)).at[1, 1].set(5.0)  # Diagonal(diag=[1., 5., 1.])
 
-Sharp edge: an index that is traced has no places when the program is made, so the array is dense.
+Sharp edge: a traced index has no known places, so the array is densified.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ STORE_ALL = (Symmetric, Hermitian, Triangular)
 _REAL = ("set", "add", "subtract", "multiply", "mul", "divide")  # of real numbers
 
 
-Index: TypeAlias = PyTree  # what stands in the brackets of `x[...]`
+Index: TypeAlias = PyTree  # the expression in the brackets of `x[...]`
 
 
 class At:
-    """`A.at`, which needs an index."""
+    """The attribute `A.at`, which needs an index."""
 
     __slots__ = ("array",)
 
@@ -66,7 +66,7 @@ class At:
 
 
 class Updates:
-    """`A.at[index]`, with the methods that `jax.Array.at[index]` has."""
+    """The result of `A.at[index]`, with the methods of `jax.Array.at[index]`."""
 
     __slots__ = ("array", "index")
 
@@ -79,11 +79,11 @@ class Updates:
         return lambda values, **options: self._updated(name, values, options)
 
     def get(self, **options: PyTree) -> Natural:
-        """The entries at the index."""
+        """Return the entries at the index."""
         return self._dense().get(**options) if options else self.array[self.index]
 
     def apply(self, function: Function, **options: PyTree) -> Natural:
-        """A copy with a function applied to entries."""
+        """Return a copy with a function applied to entries."""
         places = None if options else _places(self.array, self.index, 1 + 1j)
         if places is None:
             return self._dense().apply(function, **options)
@@ -96,7 +96,7 @@ class Updates:
                 return jax.tree.map(lambda a, b: a.at[self.index].set(b), x, values)
             values = densified(values, "at", "update the fields instead")
         values = as_array(values)
-        # Of a Hermitian matrix the diagonal is real, and stays so under real numbers.
+        # The diagonal of a Hermitian matrix is real, and stays real under real numbers.
         unit = 1 if values.dtype.kind != "c" and name in _REAL else 1 + 1j
         places = None if options or not _can_hold(x, values) else _places(x, self.index, unit)
         if places is None:
@@ -111,14 +111,14 @@ class Updates:
 
 
 def entries(x: AbstractArray, index: Index) -> Natural | None:
-    """Single entries of one matrix, by integers that are known, if its type is asked for them."""
+    """Return single entries of one matrix at known integers, if its type can compute them."""
     is_pair = type(index) is tuple and len(index) == len(x.shape) == 2
     can = "entries_at" in vars(type(x)) or isinstance(x, STORE_ALL)
     if not (is_pair and can and all(map(_is_known, index))):
         return None
     try:
         rows, columns = np.broadcast_arrays(*map(np.asarray, index))
-    except ValueError:  # JAX says so
+    except ValueError:  # JAX raises later
         return None
     m, n = x.shape
     if not ((-m <= rows) & (rows < m) & (-n <= columns) & (columns < n)).all():
@@ -128,7 +128,7 @@ def entries(x: AbstractArray, index: Index) -> Natural | None:
 
 
 def _is_known(index: Index) -> bool:
-    """Whether an index is an integer, or an array of some, of this program."""
+    """True if an index is a known integer, or an array of known integers."""
     if isinstance(index, jax.core.Tracer) or type(index) is bool:
         return False
     return isinstance(index, int) or getattr(getattr(index, "dtype", None), "kind", "") in (
@@ -138,7 +138,7 @@ def _is_known(index: Index) -> bool:
 
 
 def _is_one_of(value: AbstractArray, batch: AbstractArray, index: Index) -> bool:
-    """Whether a structured value is what the batch has at the index."""
+    """True if a structured value has the type and shapes of the batch at the index."""
     try:
         part = jax.eval_shape(lambda x: x[index], batch)
     except Exception:
@@ -153,16 +153,16 @@ def _can_hold(x: AbstractArray, values: PyTree) -> bool:
 
 
 def _selected(x: AbstractArray, index: Index) -> tuple[np.ndarray, np.ndarray]:
-    """The rows and the columns of the entries at an index."""
+    """Return the rows and the columns of the entries at an index."""
     m, n = x.shape
     rows, columns = np.arange(m)[:, None], np.arange(n)
     return np.broadcast_to(rows, (m, n))[index], np.broadcast_to(columns, (m, n))[index]
 
 
 def _places(x: AbstractArray, index: Index, unit: complex) -> list[np.ndarray] | None:
-    """For each field which of the selected entries it stores, counted from 1, and 0 elsewhere.
+    """Return, per field, which selected entry it stores, counted from 1, and 0 elsewhere.
 
-    None where the fields do not store every selected multiple of `unit` by itself.
+    `None` if the fields do not store every selected multiple of `unit` separately.
     """
     leaves, tree = jax.tree.flatten(x)
     are_numbers = x.fields_are_entries or all(map(is_inexact, leaves))
@@ -173,7 +173,7 @@ def _places(x: AbstractArray, index: Index, unit: complex) -> list[np.ndarray] |
         return None
     try:
         rows, columns = (p.reshape(-1) for p in _selected(x, index))
-    except (IndexError, TypeError):  # beyond the ends, where JAX updates nothing
+    except (IndexError, TypeError):  # out of bounds, where JAX updates nothing
         return None
     if not 0 < rows.size <= sum(leaf.size for leaf in leaves):
         return None
@@ -196,7 +196,7 @@ def _inexact(dtype: DType) -> DType:
 
 
 def _on_places(x: AbstractArray, places: list[np.ndarray], new: Function) -> AbstractArray:
-    """The array with `new(old, number)` at the places of the fields that have a number."""
+    """Return the array with `new(old, number)` where the fields have a number."""
     leaves, tree = jax.tree.flatten(without_promise(x.canonical()))
     changed = [
         jnp.where(at > 0, new(leaf, np.maximum(at - 1, 0)), leaf) if at.any() else leaf

@@ -1,13 +1,13 @@
-"""NumPy's functions on quantities and structured arrays: those of `tanjax.numpy`.
+"""NumPy's functions on quantities and structured arrays, through `tanjax.numpy`.
 
-NumPy hands a call over as it was written, but its conventions are not JAX's: it takes lists for
-arrays, calls some parameters otherwise or has them in another order, and writes into arrays that
-are given. Here a call is brought into the form that JAX's function of the same name expects.
+NumPy passes a call on as written, but its conventions are not JAX's. It accepts lists as arrays,
+names or orders some parameters differently, and writes into `out` arrays. This module converts a
+call to the form that JAX's function of the same name expects.
 
     np.percentile(q, [25, 75]), np.histogram(q, 2, None, True)
 
-Sharp edges. A NumPy array has no place for a unit, so what is written into one (`array += q`) must
-be a pure number. A ufunc that NumPy does not ship says nothing about units, and is refused.
+Sharp edges. A NumPy array cannot store a unit, so only pure numbers can be written into one
+(`array += q`). A ufunc that NumPy does not ship has no unit signature and is refused.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .namespaces.signatures import TABLES
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 _ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
 _MODULES = {"numpy": "numpy", "numpy.linalg": "linalg", "numpy.fft": "fft"}
-_CLIP = {"a_min": "min", "a_max": "max"}  # as NumPy calls what JAX calls
+_CLIP = {"a_min": "min", "a_max": "max"}  # NumPy's names and JAX's
 
-# The parameters of NumPy's functions that are arrays: a list in another place (an axis, a shape, a
-# sequence of arrays) is meant as a list.
+# The array parameters of NumPy's functions: lists elsewhere (an axis, a shape, a sequence of
+# arrays) stay lists.
 _ARRAYS = frozenset(
     name
     for names in (
@@ -50,7 +50,7 @@ _READ_ONE_TRIANGLE = frozenset({"eigh", "eigvalsh", "cholesky"})
 def ufunc_on_quantities(
     ufunc: np.ufunc, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """A ufunc with quantities: the function of the same name, in or out of `jit`."""
+    """Call the function of a ufunc's name on quantities, in or out of `jit`."""
     result = ufunc_by_name(ufunc, method, inputs, kwargs)
     if result is NotImplemented:
         raise _unknown(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
@@ -60,7 +60,7 @@ def ufunc_on_quantities(
 def ufunc_by_name(
     ufunc: np.ufunc, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """What `tanjax.numpy` has under the name of a ufunc, or `NotImplemented`."""
+    """Call the function of `tanjax.numpy` with a ufunc's name, or return `NotImplemented`."""
     inputs = [function("numpy", "asarray")(x) if type(x) in (list, tuple) else x for x in inputs]
     out = kwargs.pop("out", None)
     if out is not None:
@@ -70,7 +70,8 @@ def ufunc_by_name(
         return ufunc(first.reshape(first.shape + (1,) * second.ndim), second)
     names = {"reduce": _REDUCTIONS, "accumulate": _ACCUMULATIONS}
     called: str = ufunc.__name__
-    if method == "__call__":  # its name is not enough: one of `np.frompyfunc` may be called `add`
+    # its name is not enough: one of `np.frompyfunc` may have the name `add`
+    if method == "__call__":
         name = called if getattr(np, called, None) is ufunc else None
     else:
         name = names.get(method, {}).get(called)
@@ -84,7 +85,7 @@ def ufunc_by_name(
 def _written(
     ufunc: np.ufunc, method: str, inputs: PyTree, kwargs: dict[str, PyTree], out: PyTree
 ) -> PyTree:
-    """A result written into NumPy arrays that were given, as by `array += q`."""
+    """Write a result into the given NumPy arrays, as `array += q` does."""
     result = ufunc_by_name(ufunc, method, inputs, kwargs)
     if result is NotImplemented:
         return result
@@ -116,7 +117,7 @@ def _unknown(name: str) -> UnitError:
 def function_on_quantities(
     numpy_function: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """One of NumPy's other functions with quantities, by module and name."""
+    """Call one of NumPy's other functions on quantities, by module and name."""
     place = _MODULES.get(numpy_function.__module__, "")
     is_plain = bool(place) and TABLES[place].get(numpy_function.__name__) == "plain"
     refused = is_plain and numpy_function is not np.can_cast
@@ -129,7 +130,7 @@ def function_on_quantities(
 def function_by_name(
     numpy_function: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """What `tanjax` has under the module and name of NumPy's function, or `NotImplemented`."""
+    """Call the function of `tanjax` with the module and name of NumPy's, or `NotImplemented`."""
     place = _MODULES.get(numpy_function.__module__, "")
     name = numpy_function.__name__
     if numpy_function is np.can_cast:
@@ -160,7 +161,7 @@ def function_by_name(
 
 @functools.cache
 def _conventions(numpy_function: Function, place: str) -> tuple[list[bool], dict[int, str]]:
-    """Which positional arguments are arrays, and the names of those that JAX has elsewhere."""
+    """Return which positions are arrays, and the names of parameters that JAX has elsewhere."""
     module = importlib.import_module({"numpy": "jax.numpy"}.get(place, f"jax.numpy.{place}"))
     theirs = _positional(numpy_function)
     ours = _positional(getattr(module, numpy_function.__name__))
@@ -174,7 +175,7 @@ def _conventions(numpy_function: Function, place: str) -> tuple[list[bool], dict
 
 
 def _positional(f: Function) -> list[inspect.Parameter]:
-    """The parameters that are given by position, without defaults and annotations."""
+    """Return the positional parameters, without defaults and annotations."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -184,5 +185,5 @@ def _positional(f: Function) -> list[inspect.Parameter]:
 
 
 def _as_array(x: PyTree) -> PyTree:
-    """A list of numbers as an array; quantities in a list may have a unit for each."""
+    """Convert a list of numbers to an array; quantities in a list may each have their own unit."""
     return np.asarray(x) if type(x) in (list, tuple) and not holds_quantity(x) else x

@@ -1,7 +1,7 @@
 """Operators and NumPy's two protocols, on every array type.
 
-`AbstractArray` lives three layers below and knows no operations, so they are installed on it here.
-There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
+`AbstractArray` lives three layers below and has no operations, so this module installs them. There
+is no `__jax_array__`: it would let `x @ D` densify `D` silently.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from ._numpy_protocol import (
 )
 from .namespaces import function, numpy_namespace, of_structured
 
-Answer: TypeAlias = PyTree | NotImplementedType  # of an operator: the other operand may know
+# the result of an operator, or `NotImplemented` for the other operand
+Answer: TypeAlias = PyTree | NotImplementedType
 
 
 def _by_function(
     numpy: ModuleType, mirror: ModuleType, table: dict[str, Function]
 ) -> dict[Function, Function]:
-    """Operations by NumPy's function, with JAX's of that name for the flags that they lack."""
+    """Return operations by NumPy's function, with JAX's function for the flags they lack."""
     named = ((getattr(numpy, name), getattr(mirror, name), op) for name, op in table.items())
     return {f: of_structured(raw, op, f) for f, raw, op in named}
 
 
-# NumPy's functions on structured arrays, by the function itself, for both protocols.
+# Implementations of NumPy's functions for structured arrays, for both protocols.
 _FUNCTIONS: dict[Function, Function] = {
     **_by_function(np, jnp, ops.BY_NAME["numpy"]),
     **_by_function(np.linalg, jnp.linalg, ops.BY_NAME["linalg"]),
@@ -81,12 +82,12 @@ def _array_function(
 
 
 def _array_namespace(self: AbstractArray, *, api_version: str | None = None) -> ModuleType:
-    """The array API's entry point: `tanjax.numpy`, which has its names."""
+    """Return `tanjax.numpy`, the namespace of the array API."""
     return numpy_namespace()
 
 
 def _device(self: AbstractArray) -> Device | Sharding | None:
-    """The device, or the sharding, of the fields; `None` where they differ or there are none."""
+    """Return the device or sharding of the fields; `None` if they differ, or without any."""
     places = [getattr(leaf, "device", None) for leaf in jax.tree.leaves(self)]
     return places[0] if places and all(p == places[0] for p in places) else None
 
@@ -94,12 +95,12 @@ def _device(self: AbstractArray) -> Device | Sharding | None:
 def _to_device(
     self: AbstractArray, device: Device | Sharding, /, *, stream: object = None
 ) -> AbstractArray:
-    """The array with its fields on another device."""
+    """Return the array with its fields on another device."""
     return jax.device_put(self, device)
 
 
 def _is_operand(other: PyTree) -> bool:
-    """Whether an operator knows the other side: of what it does not know, that one may know us."""
+    """True if an operator handles the other operand; otherwise Python asks that operand."""
     return is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")
 
 
@@ -115,10 +116,10 @@ def _binary(op: Operation, *, swapped: bool = False) -> Function:
 
 
 def _elementwise(function: Function, name: str) -> Function:
-    """Comparisons: dense and boolean, as for any array; never one truth value."""
+    """Return a comparison: dense and boolean, as for any array; never one truth value."""
 
     def method(self: AbstractArray, other: PyTree) -> Answer:
-        if type(other) is Unitful or not _is_operand(other):  # units are known to quantities
+        if type(other) is Unitful or not _is_operand(other):  # a quantity checks units itself
             return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
         return function(*dense)
@@ -146,7 +147,7 @@ def _getitem(self: AbstractArray, index: Index) -> PyTree:
 
 
 def _block_at(self: AbstractArray, index: Index) -> AbstractArray | None:
-    """A contiguous block of one matrix, if its type has one that is structured, too."""
+    """Return a contiguous block of one matrix, if its type has a structured one."""
     parts = index if type(index) is tuple else (index,)
     if len(self.shape) != 2 or len(parts) not in (1, 2):
         return None
@@ -162,12 +163,12 @@ def _block_at(self: AbstractArray, index: Index) -> AbstractArray | None:
     if "submatrix" not in vars(type(self)):
         return None
     block = self.canonical().submatrix(rows, columns)
-    lazy = isinstance(block, Sum) and not isinstance(self, Sum)  # which solves nothing
+    lazy = isinstance(block, Sum) and not isinstance(self, Sum)  # a `Sum` cannot solve
     return block if isinstance(block, AbstractArray) and not lazy else None
 
 
 def _without_whole_axes(index: Index, ndim: int) -> Index:
-    """The index without an ellipsis, and without full slices at its end: `x[i, ...]` is `x[i]`."""
+    """Drop an ellipsis, and full slices at the end, from an index: `x[i, ...]` is `x[i]`."""
     parts = index if type(index) is tuple else (index,)
     dots = [i for i, part in enumerate(parts) if part is Ellipsis]
     if len(dots) == 1:
@@ -175,7 +176,7 @@ def _without_whole_axes(index: Index, ndim: int) -> Index:
         parts = (*rest[0], *(slice(None),) * (ndim - _axes_of(sum(rest, ()))), *rest[1])
     elif type(parts[-1] if parts else None) is not slice:
         return index
-    if _axes_of(parts) > ndim:  # JAX says so
+    if _axes_of(parts) > ndim:  # JAX raises later
         return index
     while parts and type(parts[-1]) is slice and parts[-1] == slice(None):
         parts = parts[:-1]
@@ -183,14 +184,14 @@ def _without_whole_axes(index: Index, ndim: int) -> Index:
 
 
 def _axes_of(index: Index) -> int:
-    """How many axes an index takes."""
+    """Return how many axes an index takes."""
     parts = index if type(index) is tuple else (index,)
     masks = [np.ndim(p) for p in parts if getattr(p, "dtype", np.int_) == np.bool_]
     return sum(masks) + sum(1 for p in parts if p is not None) - len(masks)
 
 
 def _iter(self: AbstractArray) -> Iterator[PyTree]:
-    """The rows. Without it Python would ask for index 0, 1, 2 ... and never be told to stop."""
+    """Iterate over rows; by default Python would ask for index 0, 1, 2 ... without an end."""
     if self.batch_shape:
         return (self[i] for i in range(_len(self)))
     return iter(densified(self, "iteration", "take rows of the fields instead"))
@@ -203,7 +204,7 @@ def _len(self: AbstractArray) -> int:
 
 
 def install() -> None:
-    """Put the operators on `AbstractArray`."""
+    """Install the operators on `AbstractArray`."""
     binary = {
         "matmul": ops.matmul,
         "add": ops.add,

@@ -1,8 +1,8 @@
-"""What an array can do in Python, on quantities: operators, indexing, `.at[]`, methods.
+"""Operators, indexing, `.at[]` and methods of quantities.
 
-The same functions as in `tanjax.numpy`, so that `a + b`, `np.add(a, b)` and
-`tanjax.numpy.add(a, b)` cannot differ. Dense operands in one unit, the most frequent case by
-far, take a shortcut around the resolution of units.
+They are the same functions as in `tanjax.numpy`, so `a + b`, `np.add(a, b)` and
+`tanjax.numpy.add(a, b)` cannot differ. Dense operands in one unit, the most frequent case, skip the
+resolution of units.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .quantities import (
     span_of,
 )
 
-# Python's name, JAX's name, and whether there is a reflected form.
+# Python's name, JAX's name, and True if there is a reflected form.
 _BINARY = (
     ("add", "add", True),
     ("sub", "subtract", True),
@@ -107,7 +107,7 @@ def _comparison(target: str, slow: Function) -> Function:
             return call(self, other) if _is_operand(other) else slow(self, other)
         if type(other) is Unitful:
             a, b, label = self.stored, other.stored, self.label
-            # Python's numbers may be too large for the dtype that JAX would give them.
+            # Python's numbers may overflow the dtype that JAX would give them.
             dense = hasattr(a, "dtype") and not (is_structured(a) or is_structured(b))
             if other.label is label and label.is_linear and dense and hasattr(b, "dtype"):
                 return raw(a, b)
@@ -118,7 +118,7 @@ def _comparison(target: str, slow: Function) -> Function:
 
 
 def _sum(target: str, slow: Function) -> Function:
-    """`+` and `-` of quantities under one label; they stay in range: `quantities/_arithmetic`."""
+    """Add or subtract quantities under one label, within range: `quantities/_arithmetic`."""
     raw = getattr(jnp, target)
 
     def method(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
@@ -134,7 +134,7 @@ def _sum(target: str, slow: Function) -> Function:
             return unitful(raw(a, b), label)
         span = span_of(a, b)
         if span is not None and not label.scale:
-            # A sum has at most one digit more, and is zero or a multiple of the last digit.
+            # A sum has at most one digit more. It is zero or a multiple of the last digit.
             low, high = min(p[0], q[0]), max(p[1], q[1]) + 1
             low = low - span.digits + 1 if low - span.digits >= span.smallest else span.smallest
             exact = span.smallest < span.lowest or low > span.smallest
@@ -148,7 +148,7 @@ def _sum(target: str, slow: Function) -> Function:
 
 
 def _product(target: str, swapped: bool, slow: Function) -> Function:
-    """`*` and `/` of dense quantities and numbers; they stay in range: `quantities/_arithmetic`."""
+    """Multiply or divide dense quantities and numbers, within range: `quantities/_arithmetic`."""
     raw, divides = getattr(jnp, target), target == "divide"
     careful = careful_quotient if divides else careful_product
 
@@ -176,7 +176,7 @@ def _product(target: str, swapped: bool, slow: Function) -> Function:
             return unitful(raw(a, b), new)
         span = span_of(a, b)
         if span is not None and not new.scale:
-            # Zeros have bits from inf to -inf: by nothing but zeros there is no quotient to bound.
+            # Zeros have bits from inf to -inf: the quotient by nothing but zeros has no bounds.
             low, high = (p[0] - q[1], p[1] - q[0]) if divides else (p[0] + q[0], p[1] + q[1])
             fits = span.lowest <= min(p[0], q[0]) and max(p[1], q[1]) <= span.highest
             if fits and span.lowest <= low and high <= span.highest and q[0] <= q[1]:
@@ -190,7 +190,7 @@ def _product(target: str, swapped: bool, slow: Function) -> Function:
 
 
 def _equation(name: str, swapped: bool, method: Function) -> Function:
-    """An operator as an equation of captured programs: what it does uncaptured, in there."""
+    """Make an operator one equation of captured programs, with its usual code inside."""
 
     def plain(x: PyTree, y: PyTree) -> PyTree:
         with scope(on=False):
@@ -228,7 +228,7 @@ def _iter(self: Unitful) -> Iterator[PyTree]:
 
 
 def _relayout(name: str) -> Function:
-    """Methods whose arguments differ from those of the function: `x.reshape(2, 3)`."""
+    """Return a method whose arguments differ from those of the function: `x.reshape(2, 3)`."""
 
     def method(self: Unitful, *args: PyTree, **kwargs: PyTree) -> PyTree:
         return unitful(getattr(as_array(self.stored), name)(*args, **kwargs), self.label)
@@ -238,14 +238,15 @@ def _relayout(name: str) -> Function:
 
 
 def _conversion(to: Function) -> Function:
-    """`q.to(unit)`, which is an equation of captured programs: `to[unit=km] q`."""
-    call = captured("to", to, kind="helper")  # no compiled unit outside of a trace
+    """Return `q.to(unit)` as an equation of captured programs: `to[unit=km] q`."""
+    call = captured("to", to, kind="helper")  # not a compiled unit outside of a trace
 
     @functools.wraps(to)
     def method(self: Unitful, unit: Unit | str) -> Unitful:
         if ACTIVE[0] and capturing():
             unit = units.unit(unit)
-            return self if unit is self.label else call(self, unit=unit)  # then nothing is done
+            # then there is nothing to do
+            return self if unit is self.label else call(self, unit=unit)
         return to(self, unit)
 
     return method
@@ -257,7 +258,7 @@ def _block_until_ready(self: Unitful) -> PyTree:
 
 
 def _tolist(self: Unitful) -> PyTree:
-    """Nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
+    """Return nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
 
     def labelled(x: PyTree) -> PyTree:
         return [labelled(v) for v in x] if type(x) is list else unitful(x, self.label)
@@ -266,7 +267,7 @@ def _tolist(self: Unitful) -> PyTree:
 
 
 def install() -> None:
-    """Put operators and methods on `Unitful`."""
+    """Install operators and methods on `Unitful`."""
     cls: Any = Unitful
     for name, target, reflected in _BINARY:
         setattr(cls, f"__{name}__", _binary(name, target, False))

@@ -1,9 +1,9 @@
-"""Arrays put beside each other: of one type they are a batch, whose leaves are put together.
+"""`stack` and `concatenate`: arrays of one type form a batch, whose fields are joined.
 
     tj.stack([tj.Diagonal(x), tj.Diagonal(y)])  # Diagonal, (2, n, n)
 
-A matrix next to a matrix along its rows or columns has no type that would hold it, nor have
-matrices of different types or patterns in a batch: there the arrays become dense, visibly.
+Matrices joined along rows or columns have no structured type, nor do matrices of different types or
+patterns in a batch. These calls densify the arrays and warn.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ HINT = "only arrays of one type and pattern, along an axis of the batch, stay st
 
 
 def stack(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " ..."]:
-    """Arrays of one shape along a new axis, as `jax.numpy.stack`.
+    """Stack arrays of one shape along a new axis, as `jax.numpy.stack`.
 
     **Arguments:** `arrays`: a list or tuple, dense or structured, quantities of one dimension (the
     result is in the unit of the first). `axis`: of the result; for structured arrays one of the
     batch, which by default comes first.
     **Returns:** a batch of their type, if all have one type and the same static fields (the same
-    pattern of a `Sparse`; a promise to be definite is kept if all make it), otherwise a dense
-    array, as loudly as `tj.densify` says. **Cost:** that of stacking the fields.
+    pattern of a `Sparse`). It keeps the promise to be definite if all arrays make it. Otherwise a
+    dense array; `tj.densify` decides whether that warns. **Cost:** that of stacking the fields.
     **Raises:** `ShapeError` if the list is empty, the shapes differ or `axis` is out of range.
     **Derivative:** that of stacking the fields.
     """
@@ -63,11 +63,11 @@ def stack(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " ..."]:
 
 
 def concatenate(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " ..."]:
-    """Arrays along an axis that they have, as `jax.numpy.concatenate`.
+    """Join arrays along an existing axis, as `jax.numpy.concatenate`.
 
     **Arguments:** `arrays`: as for `stack`. `axis`: one of the batch, or else the result is dense.
-    **Returns:** a batch of their type, if all have one type and the same static fields; otherwise a
-    dense array, as loudly as `tj.densify` says. **Cost:** that of joining the fields.
+    **Returns:** a batch of their type, if all have one type and the same static fields. Otherwise a
+    dense array; `tj.densify` decides whether that warns. **Cost:** that of joining the fields.
     **Raises:** `ShapeError` if the list is empty, the shapes do not fit or `axis` is out of range.
     **Derivative:** that of joining the fields.
     """
@@ -89,7 +89,7 @@ def concatenate(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " 
 
 
 def _checked(name: str, arrays: Sequence[Natural]) -> list[Natural]:
-    """The arrays, a list. **Raises:** `ShapeError` if it is empty, `TypeError` if it is none."""
+    """Return a list of arrays. **Raises:** `ShapeError` if empty, `TypeError` if not a list."""
     if is_structured(arrays) or not isinstance(arrays, list | tuple):
         raise TypeError(f"{name}: needs a list or tuple of arrays, got {type(arrays).__name__}.")
     if not arrays:
@@ -110,7 +110,7 @@ def _unlike(name: str, why: str, shapes: list[tuple[int, ...]]) -> ShapeError:
 
 
 def _in_one_unit(function: Function, arrays: list[Natural], axis: int) -> Natural:
-    """Structured values in the unit of the first; dense ones are for `tanjax.numpy`."""
+    """Join structured values in the unit of the first; `tanjax.numpy` handles dense ones."""
     if not all(is_quantity(x) and is_structured(x.value) for x in arrays):
         dense = [_without_structure(function.__name__, x) for x in arrays]
         return getattr(numpy_namespace(), function.__name__)(dense, axis)
@@ -126,7 +126,7 @@ def _without_structure(name: str, x: Natural) -> Natural:
 
 
 def _alike(arrays: list[Natural]) -> list[AbstractArray] | None:
-    """The arrays, if one type with the same static fields and leaves holds all of them."""
+    """Return the arrays if one type with the same static fields and leaves holds all of them."""
     if not all(isinstance(x, AbstractArray) for x in arrays):
         return None
     for found in (arrays, [without_promise(x) for x in arrays]):
@@ -136,7 +136,7 @@ def _alike(arrays: list[Natural]) -> list[AbstractArray] | None:
 
 
 def _layout(x: AbstractArray) -> tuple[object, ...]:
-    """What the members of a batch share: the tree, and the shapes of the fields of one."""
+    """Return the common properties of a batch: the tree, and the shapes of one's fields."""
     count = len(batch_of(x))
     shapes = [jnp.shape(leaf)[count:] for leaf in jax.tree.leaves(x)]
     return jax.tree.structure(x), count, shapes

@@ -1,6 +1,6 @@
-"""Layer 7: functions that write to Refs, as pure ones with rules; gradients into buffers."""
+"""Layer 7: functions that write to Refs, as pure functions with rules; gradients into buffers."""
 
-from . import _contents as _contents  # `tanjax.transforms` is told of it
+from . import _contents as _contents  # registers itself with `tanjax.transforms`
 from ._buffers import GradientRefs as GradientRefs
 from ._discharge import discharge as discharge
 from ._inplace import InPlace as InPlace, inplace as inplace

@@ -1,21 +1,21 @@
 """Reading and writing parts of an array, with transposes that work in place.
 
-The transpose of `x[k]` is an array of zeros with one entry, which JAX makes, and adds, for every
-read: a loop of n reads costs n². Here a read is a transition, `x -> (x, x[k])`; its transpose takes
-the cotangent of the whole and increments one entry of it, and a loop of n reads costs n. A write of
-a window, `(x, v) -> x with x[k] = v`, likewise clears the entries that it hands to `v`.
+The transpose of `x[k]` is an array of zeros with one entry. JAX makes and adds one for every read,
+so a loop of n reads costs n². Here a read is a transition, `x -> (x, x[k])`. Its transpose takes
+the cotangent of the whole and increments one entry of it, so a loop of n reads costs n. A write of
+a window, `(x, v) -> x with x[k] = v`, clears the entries that it passes to `v`.
 
     x, y = read(x, path)          # y = x[path]
     x = write(x, path, y)         # x[path] = y
     x = accumulate(x, path, y)    # x[path] += y
 
-A path is what JAX's Ref primitives carry: steps of one index per axis, each a scalar, a slice or
-an array. Scalars and slices are a *window* and mean what `lax.dynamic_slice` says (a negative start
-counts from the end, then it is clamped); arrays mean what `x[...]` and `x.at[...]` say.
+A path has the form of JAX's Ref primitives: steps of one index per axis, each a scalar, a slice or
+an array. Scalars and slices are a *window* with the meaning of `lax.dynamic_slice`: a negative
+start counts from the end, then it is clamped. Arrays have the meaning of `x[...]` and `x.at[...]`.
 
-Sharp edges. Integers have no cotangents and are read and written plainly, and so is everything
-where XLA would copy the buffer at each step all the same (`_compat.BARRIER_KEEPS_ORDER`). A read
-mapped by `jax.vmap` over indices copies the array for each of them, as it hands back the whole.
+Sharp edges. Integers have no cotangents, so they are read and written plainly. So is every array if
+XLA would copy the buffer at each step anyway (`_compat.BARRIER_KEEPS_ORDER`). A read that
+`jax.vmap` maps over indices copies the array for each of them, because it returns the whole.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Steps = Sequence[Step]
 
 
 class Path(NamedTuple):
-    """Where in an array: static numbers, and `None` for those that are traced, in a tree."""
+    """A place in an array: static numbers, and `None` for traced ones, in a tree."""
 
     tree: PyTreeDef
     static: tuple[int | None, ...]
     traced: tuple[PyTree, ...]
 
     def steps(self, traced: Sequence[PyTree]) -> list[PyTree]:
-        """The steps, with these values for the traced indices."""
+        """Return the steps, with these values for the traced indices."""
         values = iter(traced)
         return jax.tree.unflatten(
             self.tree, [next(values) if s is None else s for s in self.static]
@@ -56,15 +56,16 @@ class Path(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it leads to the array itself."""
+        """True if the path leads to the whole array."""
         return not self.tree.num_leaves and all(map(_takes_all, self.steps(())))
 
 
 def path_of(tree: PyTree, indices: Sequence[PyTree]) -> Path:
-    """The path of a Ref primitive, from its parameter and its operands.
+    """Return the path of a Ref primitive, from its parameter and its operands.
 
-    **Raises:** `MutationError` for a view that is no part of the array: JAX 0.12 itself loses what
-    is written to a reshaped Ref. And for a mask: JAX gives what it reads the shape of the mask.
+    **Raises:** `MutationError` for a view that is not a part of the array, because JAX 0.12 loses
+    writes to a reshaped Ref. Also for a mask, because JAX gives the result of a read the shape of
+    the mask.
     """
     if any(getattr(i, "dtype", None) == jnp.bool_ and np.ndim(i) for i in indices):
         raise MutationError(
@@ -101,7 +102,7 @@ def _takes_all(step: Step) -> bool:
 
 
 def take(x: Array, steps: Steps) -> Array:
-    """`x[path]`."""
+    """Return `x[path]`."""
     for step in steps:
         for part in _split(step):
             x = _take(x, part)
@@ -109,14 +110,14 @@ def take(x: Array, steps: Steps) -> Array:
 
 
 def put(x: Array, steps: Steps, new: PyTree) -> Array:
-    """`x` with `x[path] = new`."""
+    """Return `x` with `x[path] = new`."""
     return _changed(x, [p for s in steps for p in _split(s)], new, _put)
 
 
 def add(x: Array, steps: Steps, more: PyTree) -> Array:
-    """`x` with `x[path] += more`, once for each time that an entry is named."""
+    """Return `x` with `x[path] += more`, once for each time that the path names an entry."""
     parts = [p for s in steps for p in _split(s)]
-    if all(is_window(p) for p in parts[:-1]):  # no entry is named twice but by the last
+    if all(is_window(p) for p in parts[:-1]):  # only the last can name an entry twice
         return _changed(x, parts, more, _add)
     inner = add(jnp.zeros_like(_take(x, parts[0])), parts[1:], more)
     return _add(x, parts[0], inner)
@@ -131,7 +132,7 @@ def _changed(x: Array, parts: Steps, new: PyTree, change: Function) -> Array:
 
 
 class _Step(NamedTuple):
-    """One index for each axis, as JAX's `NDIndexer`."""
+    """One index for each axis, as in JAX's `NDIndexer`."""
 
     indices: tuple[PyTree, ...]
     shape: tuple[int, ...]
@@ -144,7 +145,7 @@ class _Slice(NamedTuple):
 
 
 def _split(step: Step) -> list[Step]:
-    """A step with arrays or strides and a traced slice: first the window that the slice spans."""
+    """Split a step with arrays or strides and a traced slice: first the window of the slice."""
     traced = lambda i: is_slice(i) and not isinstance(i.start, int)
     if is_window(step) or not any(map(traced, step.indices)):
         return [step]
@@ -178,7 +179,7 @@ def _put(x: Array, step: Step, new: PyTree) -> Array:
 def _add(x: Array, step: Step, more: PyTree) -> Array:
     if not is_window(step):
         return x.at[_index(step)].add(_like(x, more))
-    # Else XLA looks through what a step before has just written, into a copy of the whole.
+    # Without it XLA fuses the previous step's write into this one, with a copy of the whole.
     x = lax.optimization_barrier(x)
     return _put(x, step, _take(x, step) + _like(x, more))
 
@@ -188,7 +189,7 @@ def _like(x: Array, new: PyTree) -> Array:
 
 
 def _index(step: Step) -> tuple[PyTree, ...]:
-    """A step as NumPy's index."""
+    """Return a step as NumPy's index."""
 
     def one(i: PyTree) -> PyTree:
         if not is_slice(i):
@@ -199,7 +200,7 @@ def _index(step: Step) -> tuple[PyTree, ...]:
 
 
 def _window(step: Step) -> tuple[list[PyTree], list[int], list[int]]:
-    """Starts, sizes, and the axes that scalars take away; all starts of one dtype."""
+    """Return starts of one dtype, sizes, and the axes that scalars remove."""
     starts, sizes, squeezed = [], [], []
     for axis, (index, n) in enumerate(zip(step.indices, step.shape, strict=True)):
         sliced = is_slice(index)
@@ -222,7 +223,7 @@ def _window(step: Step) -> tuple[list[PyTree], list[int], list[int]]:
 
 
 def read(x: Array, path: Path) -> tuple[Array, Array]:
-    """The array and `x[path]`: a pair, so that the transpose has a cotangent to increment."""
+    """Return the array and `x[path]`, so that the transpose has a cotangent to increment."""
     if path.is_whole:
         return x, x
     if not is_linear(x):
@@ -241,7 +242,7 @@ def read(x: Array, path: Path) -> tuple[Array, Array]:
 
 
 def write(x: Array, path: Path, new: PyTree) -> Array:
-    """`x` with `x[path] = new`."""
+    """Return `x` with `x[path] = new`."""
     if path.is_whole:
         return jnp.broadcast_to(_like(x, new), x.shape)
     if not (is_linear(x) and _is_plain_window(path)):
@@ -254,7 +255,7 @@ def write(x: Array, path: Path, new: PyTree) -> Array:
     def transpose(*a: PyTree) -> list[Array]:
         *traced, whole_bar = a
         steps = path.steps(traced)
-        # Read before clearing: the other order is a copy of the whole in each step of a loop.
+        # Read before clearing: the other order copies the whole in each step of a loop.
         whole_bar, part_bar = lax.optimization_barrier((whole_bar, take(whole_bar, steps)))
         return [put(whole_bar, steps, jnp.zeros_like(part_bar)), part_bar]
 
@@ -262,7 +263,7 @@ def write(x: Array, path: Path, new: PyTree) -> Array:
 
 
 def accumulate(x: Array, path: Path, more: PyTree) -> Array:
-    """`x` with `x[path] += more`, once for each time that an entry is named."""
+    """Return `x` with `x[path] += more`, once for each time that the path names an entry."""
     if path.is_whole:
         return x + _like(x, more)
     if not (is_linear(x) and _is_plain_window(path)):
@@ -280,7 +281,7 @@ def accumulate(x: Array, path: Path, more: PyTree) -> Array:
 
 
 def is_linear(x: Array) -> bool:
-    """Whether reads and writes of parts of an array are transitions of their own."""
+    """True if reads and writes of parts of an array are separate transitions."""
     return is_inexact(x) and _compat.BARRIER_KEEPS_ORDER
 
 

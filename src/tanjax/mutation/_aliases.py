@@ -1,11 +1,11 @@
-"""Whether the Refs of a call are Refs, and each of them one memory.
+"""Checks that the arguments of a call are Refs, and that no two share memory.
 
 A transition has one state for each memory. The same Ref in two places, or a Ref and a view of it,
-would be two states of which one is lost, so that is refused where either is written. Two views are
-two memories if one axis of the Ref says that they have no entry in common.
+would be two states, and one of them would be lost. So tanjax raises if either is written. Two views
+are separate memories if their places in one axis of the Ref have no entry in common.
 
 Sharp edge. Under a transformation JAX may show one Ref as two traced values; then only JAX's own
-checks see it.
+checks can find it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ._jax_refs import is_ref, is_view, places_of, root
 
 
 def with_paths(name: str, tree: PyTree) -> Iterator[tuple[str, PyTree]]:
-    """The leaves of an argument, each with what a user would write for it: `x['w']`."""
+    """Yield the leaves of an argument, each with its expression in user code: `x['w']`."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_view)[0]:
         yield f"{name}{jax.tree_util.keystr(path)}", leaf
 
 
 def check_refs(function: str, given: Mapping[str, PyTree], mutates: Sequence[str]) -> None:
-    """Raise `MutationError` for an array where a Ref belongs, `AliasError` for shared memory."""
+    """Raise `MutationError` for an array instead of a Ref, `AliasError` for shared memory."""
     seen: dict[int, list[tuple[str, PyTree, bool]]] = {}
     for name, tree in given.items():
         for place, leaf in with_paths(name, tree):
@@ -45,8 +45,8 @@ def check_refs(function: str, given: Mapping[str, PyTree], mutates: Sequence[str
 
 
 def _are_disjoint(a: PyTree, b: PyTree) -> bool:
-    """Whether two views of one Ref are known to have no entry in common."""
-    pairs = zip(places_of(a), places_of(b), strict=False)  # none for a Ref itself
+    """True if two views of one Ref are known to have no entry in common."""
+    pairs = zip(places_of(a), places_of(b), strict=False)  # empty for a Ref itself
     return any(i is not None and j is not None and not np.intersect1d(i, j).size for i, j in pairs)
 
 

@@ -1,8 +1,8 @@
-"""Which buffer belongs to which number array of a tree, and whether it can take what comes.
+"""Matching of buffers with the number arrays of a tree, and checks that they fit.
 
-A tree of buffers has the structure of the tree whose gradient it takes, with a `jax.Ref` for every
-leaf that moves. Every way in which the two can differ is an error that names the leaf, raised
-before anything is added: what is added to the wrong place cannot be taken back.
+A tree of buffers has the structure of its parameters, with a `jax.Ref` for every leaf that moves.
+Every difference is an error that names the leaf. It is raised before anything is added, because an
+addition to the wrong place cannot be undone.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from ._refs import StructuredRef, is_ref
 class GradientRefs:
     """Buffers for the gradient of a loss with a unit.
 
-    **Fields:** `refs`, a tree of Refs like the parameters; `unit`, static: that of the loss, in
-    which the numbers are added.
+    **Fields:** `refs`, a tree of Refs like the parameters; `unit`, static: the unit of the loss, in
+    which numbers are added.
     """
 
     refs: PyTree
@@ -49,9 +49,9 @@ class GradientRefs:
 
 
 class Slot(NamedTuple):
-    """One number array that moves, and its buffer; `units` if they are in different ones.
+    """One number array that moves, and its buffer; `units` if these differ.
 
-    The buffer of a frozen parameter is `None`: no cotangent is made.
+    The buffer of a frozen parameter is `None`: no cotangent is computed.
     """
 
     path: str
@@ -68,7 +68,7 @@ class Slot(NamedTuple):
         self.ref[...] += cotangent.astype(self.ref.dtype)
 
     def read(self) -> Natural:
-        """The cotangent of the leaf, in the dtype of the buffer; `None` of a frozen one."""
+        """Return the cotangent of the leaf, in the dtype of the buffer; `None` for a frozen one."""
         if self.ref is None:
             return None
         value = self.ref[...]
@@ -78,7 +78,7 @@ class Slot(NamedTuple):
 
     @property
     def is_direct(self) -> bool:
-        """Whether JAX can add to the buffer by itself."""
+        """True if JAX can add to the buffer itself."""
         if self.ref is None:
             return False
         return self.units is None and jnp.result_type(self.leaf) == self.ref.dtype
@@ -99,7 +99,7 @@ class Matched:
         wanted = [slot.ref if slot.is_direct else other(slot) for slot in self.slots]
         try:
             (cotangents,) = pull.with_refs(wanted)(seed)
-        except Exception as error:  # JAX has no class of its own for it
+        except Exception as error:  # JAX has no class for this error
             if "vmap" in str(error):
                 error.add_note(
                     "Hint: a buffer cannot be added to by each of many: sum the losses inside of "
@@ -112,7 +112,7 @@ class Matched:
 
 
 def matched(where: str, x: PyTree, refs: PyTree, name: str = "") -> tuple[list[Slot], Unit]:
-    """The slots of all moving leaves of a tree, and the unit that their buffers remember."""
+    """Return the slots of all moving leaves of a tree, and the unit of their buffers."""
     unit, tree = units.one, refs
     if isinstance(refs, GradientRefs):
         unit, tree = refs.unit, refs.refs
@@ -191,7 +191,7 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
 
 
 def _spread(x: PyTree, tree: PyTree) -> PyTree:
-    """A tree of buffers in which the `None` of a part of `x` is that of all its leaves."""
+    """Spread a `None` for a part of `x` to all leaves of that part."""
     whole = lambda b: b is None or type(b) is StructuredRef or is_structured(b)
     nothing = lambda part: jax.tree.map(_nothing, part, is_leaf=is_structured)
     try:
@@ -199,7 +199,7 @@ def _spread(x: PyTree, tree: PyTree) -> PyTree:
             lambda b, part: nothing(part) if b is None else b, tree, x, is_leaf=whole
         )
     except (ValueError, TypeError):
-        return tree  # it does not fit, and is refused
+        return tree  # it does not fit; the caller raises
 
 
 def _nothing(leaf: PyTree) -> None:
@@ -225,12 +225,12 @@ def _is_none(x: PyTree) -> bool:
 
 
 def _is_nothing(x: PyTree) -> bool:
-    """Whether a leaf of a gradient says that there is none, as for integers."""
+    """True if a leaf of a gradient marks that there is none, as for integers."""
     return x is None or getattr(x, "dtype", None) == jax.dtypes.float0
 
 
 def _labels(where: str, place: str, mine: Unit, buffers: Unit) -> tuple[Unit, Unit] | None:
-    """The units of a parameter and of its buffer, if the one has to be converted."""
+    """Return the units of a parameter and of its buffer if they differ by a factor."""
     if mine is buffers:
         return None
     if mine.dimension is buffers.dimension:
@@ -246,7 +246,7 @@ def _labels(where: str, place: str, mine: Unit, buffers: Unit) -> tuple[Unit, Un
 
 
 def _checked_slot(where: str, slot: Slot) -> Slot:
-    """Raise, by name, for a buffer that cannot take what will be added to it."""
+    """Raise, with the name of the leaf, for a buffer that cannot take its cotangent."""
     ref, leaf = slot.ref, slot.leaf
     if not is_ref(ref):
         raise MutationError(
@@ -280,20 +280,20 @@ def _checked_slot(where: str, slot: Slot) -> Slot:
 
 
 def joined_dtype(a: DTypeLike, b: DTypeLike) -> DType:
-    """The dtype that holds the numbers of both, also where JAX promotes none by itself."""
+    """Return the dtype that holds the numbers of both, also if JAX does not promote implicitly."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)
 
 
 def _holds(buffer: DType, dtype: DType) -> bool:
-    """Whether numbers of a dtype are numbers of the buffer's, and of the same kind."""
+    """True if numbers of a dtype are numbers of the buffer's dtype, and of the same kind."""
     kind = jnp.complexfloating
     same = jnp.issubdtype(buffer, kind) == jnp.issubdtype(dtype, kind)
     return same and joined_dtype(buffer, dtype) == buffer
 
 
 def check_distinct(where: str, slots: list[Slot], arguments: PyTree = ()) -> None:
-    """Raise if a Ref is the buffer of two leaves, or something that the function can read."""
+    """Raise if a Ref is the buffer of two leaves, or if the function can read it."""
     seen: dict[int, str] = {}
     for slot in slots:
         if slot.ref is None:
@@ -319,7 +319,7 @@ def check_distinct(where: str, slots: list[Slot], arguments: PyTree = ()) -> Non
 
 
 def _checked(unit: Unit | None, remembered: Unit) -> Unit:
-    """The unit of a loss, if buffers can take it."""
+    """Return the unit of a loss, if buffers can take it."""
     own = units.one if unit is None else unit.delta
     if own.dimension is remembered.dimension:
         return own
@@ -334,7 +334,7 @@ def _checked(unit: Unit | None, remembered: Unit) -> Unit:
 
 
 def _seed(loss: Scalar, own: Unit, remembered: Unit) -> Scalar:
-    """The cotangent of the loss: 1 in its unit, as a number in that of the buffers."""
+    """Return the cotangent of the loss: 1 in its unit, as a number in the unit of the buffers."""
     if own is remembered:
         return jnp.ones_like(loss)
     multiplier, divisor = units.conversion(own.plain, remembered.plain)

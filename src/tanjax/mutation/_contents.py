@@ -1,9 +1,9 @@
-"""A function that is given Refs, differentiated by what they hold.
+"""Derivatives of a function with Ref arguments, with respect to their contents.
 
-To JAX the derivative by a Ref is another Ref, which the caller has to make. Here the function is
-one of what its Refs hold before the call, to its output and to what they hold afterwards. That is
-pure, so `tj.grad` and the others differentiate it as any function, with natural cotangents and
-units; what the Refs hold afterwards is written when this is done.
+In JAX the derivative with respect to a Ref is another Ref, which the caller must make. Here the
+function maps the contents of its Refs before the call to its output and their contents afterwards.
+That is pure, so `tj.grad` and the others differentiate it like any function, with natural
+cotangents and units. The new contents are written to the Refs at the end.
 
     call = Contents("grad", f, (ref, x), {})
     out, after = call(*call.args)            # traces `f`; JAX may transform this
@@ -34,7 +34,7 @@ from ._transition import read
 class Contents:
     """One call of a function with Refs among its arguments.
 
-    **Fields:** `f`, the function; `args`, `kwargs`: those of the call, with what Refs hold.
+    **Fields:** `f`, the function; `args`, `kwargs`: of the call, with the contents of Refs.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class Contents:
                     )
 
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> tuple[PyTree, dict[int, Array]]:
-        """The output, and what those Refs hold that are written, by their places."""
+        """Return the output, and the new contents of written Refs, by their places."""
         leaves = jax.tree.leaves((args, kwargs))
         return call_discharged(self.f, self._name, leaves, self._tree, self._refs)
 
     def write(self, after: dict[int, PyTree]) -> None:
-        """Write what the Refs hold after the call."""
+        """Write the new contents to the Refs."""
         for i, value in after.items():
             self._refs[i][...] = value
 
     def write_tangents(self, tangents: PyTree, after: dict[int, PyTree]) -> None:
-        """Write the tangents of that into those tangents which are Refs."""
+        """Write the tangents of the new contents to those tangents that are Refs."""
         primals, tree = jax.tree.flatten(self.args, is_leaf=is_structured)
         places = iter(range(len(jax.tree.leaves(self.args))))
         for x, t in zip(primals, tree.flatten_up_to(tuple(tangents)), strict=True):
@@ -98,7 +98,7 @@ class Contents:
 def _contents(
     where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree
 ) -> Contents | None:
-    """The call, if it is differentiated by a Ref."""
+    """Return the call, if it is differentiated with respect to a Ref."""
     needed = any(is_ref(x) or is_view(x) for x in jax.tree.leaves(chosen))
     return Contents(where, f, args, kwargs, buffers) if needed else None
 

@@ -1,9 +1,9 @@
-"""A function that writes to Refs inside, as a pure one.
+"""Conversion of a function that writes to Refs inside to a pure one.
 
-JAX differentiates its Refs where they stand, and fails: in second order, under `vmap` of a branch,
-under `checkpoint`, with an integer among them. Here the function is traced once, and its jaxpr is
-interpreted with the *value* that each Ref has at this point of the program: a write makes a new
-value. What comes out has no Refs, and JAX transforms it as anything else.
+JAX differentiates its Refs in place. It fails in second order, under `vmap` of a branch, under
+`checkpoint`, and with integer Refs. Here the function is traced once. An interpreter of its jaxpr
+keeps the *value* that each Ref has at each point of the program: a write makes a new value. The
+result has no Refs, and JAX transforms it like any function.
 
     @tj.discharge
     def total(x):
@@ -16,13 +16,14 @@ value. What comes out has no Refs, and JAX transforms it as anything else.
 
     jax.hessian(total)(x)
 
-Memory that a loop or a branch writes goes round as a part of its state; what is only read stays a
-constant of it, unless it is only read by index: then it goes round as well, for the sake of
-reverse mode (`_access`). Of a Ref that a `scan` goes over, each step has one row, and hands it on.
+A loop or branch carries the memory that it writes. Memory that it only reads stays a constant.
+Memory that it only reads by index is carried, too, for the sake of reverse mode (`_access`). If a
+`scan` iterates over a Ref, each step has one row, and passes it on.
 
-Sharp edges. Each call traces the function anew: put it under `jax.jit`, which does so once. A
-function compiled by `jax.jit` is expanded where it is called with a Ref. A plain array that is
-indexed in a loop still costs its size in each step of reverse mode; a Ref costs what it reads.
+Sharp edges. Each call traces the function again: put it under `jax.jit`, which traces once. A
+function compiled by `jax.jit` is inlined if it is called with a Ref. Indexing a plain array in a
+loop still costs its whole size in each step of reverse mode; a Ref costs only the part that is
+read.
 """
 
 from __future__ import annotations
@@ -60,21 +61,21 @@ DischargeRule = Callable[[JaxEquation, list[PyTree], bool], list[PyTree]]
 
 
 def discharge(f: Function) -> Function:
-    """A pure function of arrays that does what `f`, which uses Refs inside, does.
+    """Return a pure function of arrays equivalent to `f`, which uses Refs inside.
 
-    **Arguments:** `f`, of pytrees of arrays; it may make Refs (`jax.new_ref`, `tj.new_ref`), write
-    them in loops, branches and functions that it calls, and close over arrays, but neither take,
-    nor return, nor close over Refs of its caller. What is no array (numbers, texts, functions) is
-    handed to it as it is.
+    **Arguments:** `f`, of pytrees of arrays. It may make Refs (`jax.new_ref`, `tj.new_ref`), and
+    write them in loops, branches and functions that it calls. It may close over arrays. It must not
+    take, return, or close over Refs of its caller. Arguments that are not arrays (numbers, texts,
+    functions) pass unchanged.
 
     **Returns:** a function of the same signature, which traces `f` at each call.
 
     **Derivative:** that of the program, in every mode, to any order; n reads and writes of parts
     cost O(n) in reverse mode with JAX 0.12 (O(n · size) with 0.10.2).
 
-    **Raises:** `MutationError` for a Ref of the caller, and where a Ref is handed to what JAX
-    cannot look into (`shard_map`, `custom_vjp`, a kernel); `ShapeError` and `MutationError`
-    for a write of another shape or dtype than the Ref has.
+    **Raises:** `MutationError` for a Ref of the caller, and for a Ref in a primitive that tanjax
+    cannot enter (`shard_map`, `custom_vjp`, a kernel); `ShapeError` and `MutationError` for a write
+    of another shape or dtype than the Ref has.
     """
 
     @functools.wraps(f)
@@ -106,10 +107,10 @@ def call_discharged(
 ) -> tuple[PyTree, dict[int, Array]]:
     """Call a function of `(args, kwargs)` without Refs.
 
-    **Arguments:** `leaves` and `tree`: what it is called with; `refs`: the Refs that it is given,
-    by their places among the leaves, where `leaves` has what they hold. Refs that it closes over
-    are then JAX's, in its program.
-    **Returns:** the output, and by place what those Refs hold afterwards that are written.
+    **Arguments:** `leaves` and `tree`: the arguments; `refs`: the Refs among them, by their places
+    in the leaves, where `leaves` has their contents. Refs that the function closes over are then
+    JAX's, in its program.
+    **Returns:** the output, and the new contents of written Refs, by place.
     """
     places = [i for i, x in enumerate(leaves) if _moves(x) or i in refs]
     values = [jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x for x in leaves]
@@ -158,7 +159,7 @@ def _foreign(name: str, how: str) -> MutationError:
 
 
 class _Results:
-    """The output of a traced function: arrays, and what is none."""
+    """The output of a traced function: arrays and other leaves."""
 
     def take_apart(self, name: str, out: PyTree) -> list[PyTree]:
         self.leaves, self.tree = jax.tree.flatten(out)
@@ -181,7 +182,7 @@ class _Results:
 
 
 def is_array(x: PyTree) -> bool:
-    """Whether a result of a traced function is an array, or a number that becomes one."""
+    """True if a result of a traced function is an array, or a number that becomes one."""
     return _moves(x) or isinstance(x, int | float | complex)
 
 
@@ -192,7 +193,7 @@ transforms.register_discharge(discharge, makes_refs)
 
 
 class Cell:
-    """A Ref at this point of the program: the value that it has."""
+    """The value of a Ref at this point of the program."""
 
     __slots__ = ("value",)
 
@@ -250,7 +251,7 @@ def _empty_ref(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyT
 
 
 def _typed(x: PyTree, aval: Aval) -> Array:
-    """A value as an array of its own type, no longer Python's number."""
+    """Return a value as an array of its own type, not as a Python number."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):  # a random key
         return x
     return lax.convert_element_type(x, aval.dtype) if _is_weak(x) else jnp.asarray(x, aval.dtype)
@@ -273,7 +274,7 @@ def _get(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
 def _swap(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
     cell, new, *indices = values
     path, old = path_of(eqn.params["tree"], indices), None
-    if wanted:  # few ask for what was there
+    if wanted:  # most swaps do not use the old value
         cell.value, old = read(cell.value, path)
     cell.value = write(cell.value, path, new)
     return [old]
@@ -294,7 +295,7 @@ def _call(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
 
 
 class _Threaded:
-    """Cells through a loop, branch or checkpoint: some go round, the others are constants of it."""
+    """Cells through a loop, branch or checkpoint: some are carried, the others are constants."""
 
     def __init__(self, operands: list[PyTree], goes_round: Sequence[bool]) -> None:
         order: dict[int, tuple[Cell, list[bool]]] = {}
@@ -305,11 +306,11 @@ class _Threaded:
         self.operands = operands
 
     def values(self) -> list[Array]:
-        """What goes in."""
+        """Return the values of the carried cells."""
         return [c.value for c in self.cells]
 
     def enter(self, values: Sequence[Array]) -> tuple[list[PyTree], Callable[[], list[Array]]]:
-        """The operands with fresh cells, and what asks those that go round for their values."""
+        """Return the operands with fresh cells, and a function that reads the carried ones."""
         fresh = {id(c): Cell(v) for c, v in zip(self.cells, values, strict=True)}
         inside = [
             fresh.setdefault(id(v), Cell(v.value)) if type(v) is Cell else v for v in self.operands
@@ -317,13 +318,13 @@ class _Threaded:
         return inside, lambda: [fresh[id(c)].value for c in self.cells]
 
     def leave(self, values: Sequence[Array]) -> None:
-        """What came out."""
+        """Set the carried cells to the results."""
         for cell, value in zip(self.cells, values, strict=True):
             cell.value = value
 
 
 def _loop_state(operands: list[PyTree], done: Sequence[frozenset[str]]) -> _Threaded:
-    """Memory that is written goes round; so does what is only read by index, and has a gradient."""
+    """Carry memory that is written, and memory with a gradient that is only read by index."""
 
     def goes(v: Cell, kinds: frozenset[str]) -> bool:
         return "written" in kinds or (kinds == {"indexed"} and is_linear(v.value))
@@ -333,7 +334,7 @@ def _loop_state(operands: list[PyTree], done: Sequence[frozenset[str]]) -> _Thre
 
 
 def _arrays(eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
-    """Operands of a loop or branch: cells, Refs, and arrays in place of Python's numbers."""
+    """Return operands of a loop or branch: cells, Refs, and arrays for Python's numbers."""
     pairs = zip(values, eqn.invars, strict=True)
     return [v if type(v) is Cell or is_ref(v) else _typed(v, var.aval) for v, var in pairs]
 
@@ -429,7 +430,7 @@ def _checkpoint(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[Py
 
 
 def _custom_jvp(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    """A function with a rule that makes Refs: both are discharged, and stay together."""
+    """Discharge a function with a rule that makes Refs, and its rule with it."""
     if any(type(v) is Cell for v in values):
         raise _refused(eqn)
     body, rule = map(discharge, _compat.custom_jvp_functions(eqn))

@@ -1,13 +1,13 @@
 """Entries of a structured array that is written in place, `ref[index] = value`.
 
-An index of a dense array means some of its numbers. Of a structured one the stored numbers are
-others than the entries: a symmetric matrix stores two for one entry, a triangular one has entries
-that are zero by its type, a Kronecker product has none that could be written alone.
+An index of a dense array selects some of its numbers. The stored numbers of a structured array
+differ from its entries. A symmetric matrix stores two numbers for one entry. A triangular one has
+entries that are zero by its type. In a Kronecker product no entry can be written alone.
 
     write_entries(refs, like, index, value)    # all invariants kept, or refused
 
 Sharp edges. Types that store entries twice (`Symmetric`, `Hermitian`) are written by entry, row or
-column, so that nothing is said twice; a block that meets its mirror image is refused.
+column, so that no entry is set twice. A block that overlaps its mirror image is refused.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from tanjax.arrays import (
 
 from ._writes import cast, described, fit_dense, fitted, number_for, target_of
 
-Index: TypeAlias = PyTree  # what stands in the brackets of `ref[...]`
+Index: TypeAlias = PyTree  # the expression in the brackets of `ref[...]`
 
 
 def is_whole(index: Index) -> bool:
-    """Whether an index is `...`, or `:` in all places, and means the array as it is."""
+    """True if an index is `...`, or `:` in all places, and selects the whole array."""
     parts = index if type(index) is tuple else (index,)
     return all(i is Ellipsis or (type(i) is slice and i == slice(None)) for i in parts)
 
 
 def kept_by_constructor(x: object, field: str) -> str:
-    """Why a field must not be written by itself; empty if it may.
+    """Return why a field must not be written alone; empty if it may.
 
-    Where storage is projected, hidden cotangents are harmless because every value obeys the
-    projection; where a field holds indices, the constructor looked at them.
+    If storage is projected, hidden cotangents are harmless because every value obeys the
+    projection. If a field holds indices, the constructor checked them.
     """
     projects = isinstance(x, AbstractArray) and type(x).canonical is not AbstractArray.canonical
     counts = isinstance(x, AbstractArray) and not x.fields_are_entries
@@ -68,13 +68,13 @@ def kept_by_constructor(x: object, field: str) -> str:
 
 
 def holds_entries(x: PyTree) -> bool:
-    """Whether what is stored of an array are its entries, all of them."""
+    """True if the stored numbers of an array are all of its entries."""
     full = type(x) in _ENTRIES and not getattr(x, "unit_diagonal", False)
     return full or not is_structured(x)
 
 
 def read_entries(ref: PyTree, index: Index) -> Array:
-    """`ref[index]` for every index that an array has; `jax.Ref` has no masks and no new axes."""
+    """Return `ref[index]` for any index of an array; `jax.Ref` has no masks and no new axes."""
     return ref[index] if _is_native(index) else ref[...][index]
 
 
@@ -93,7 +93,7 @@ def _is_integer(i: PyTree) -> bool:
 
 
 def of_batch(like: PyTree, index: Index) -> Index | None:
-    """The index of arrays of a batch, without the whole axes of one array; `None` for entries."""
+    """Return the index into a batch, without the whole axes of one array; `None` for entries."""
     target = target_of(like)[1]
     batch = getattr(target, "batch_shape", ()) if is_structured(target) else ()
     parts = _parts(index, len(target.shape)) if batch else []
@@ -106,9 +106,9 @@ def of_batch(like: PyTree, index: Index) -> Index | None:
 
 
 def write_entries(refs: Sequence[PyTree], like: PyTree, index: Index, value: PyTree) -> None:
-    """`ref[index] = value` where `refs` hold the fields of `like`: arrays of a batch, or entries.
+    """Run `ref[index] = value` on the fields of `like` in `refs`: arrays of a batch, or entries.
 
-    **Raises:** `MutationError` for entries of a type whose fields are written instead.
+    **Raises:** `MutationError` for entries of a type whose fields must be written instead.
     """
     label, target = target_of(like)
     number = number_for(label, value)
@@ -135,14 +135,14 @@ def write_entries(refs: Sequence[PyTree], like: PyTree, index: Index, value: PyT
 
 
 def _selected(x: PyTree, index: Index) -> jax.ShapeDtypeStruct:
-    """What an index takes of an array; by a traced mask each of the places."""
+    """Return the shape that an index selects; with a traced mask, the shape at each place."""
     if _is_traced_mask(index):
         return jax.ShapeDtypeStruct(x.shape[_only(index).ndim :], x.dtype)
     return jax.eval_shape(lambda x: x[index], x)
 
 
 def _write_dense(ref: PyTree, target: PyTree, index: Index, number: PyTree) -> None:
-    """`ref[index] = number` of a dense array, for every index that an array has."""
+    """Run `ref[index] = number` on a dense array, for any index of an array."""
     if _is_native(index):
         new = fit_dense(target, number, _selected(target, index).shape)
         _put(ref, index, new, _in_range(index, ref.shape))
@@ -165,13 +165,13 @@ def _is_traced_mask(index: Index) -> bool:
 
 
 def _in_range(index: Index, shape: Shape) -> Bool[Array, ""] | bool:
-    """Whether all integers of an index are in range; those that are known raise `IndexError`."""
+    """True if all integers of an index are in range; known ones out of range raise `IndexError`."""
     inside: PyTree = True
     for axis, (i, n) in enumerate(zip(_parts(index, len(shape)), shape, strict=False)):
         if type(i) is slice or np.shape(i):
             continue
         if isinstance(i, jax.core.Tracer):
-            wide = i.astype(int)  # a uint8 is compared with no -300
+            wide = i.astype(int)  # a uint8 cannot be compared with -300
             inside = inside & (wide >= -n) & (wide < n)
         elif not -n <= int(i) < n:
             raise IndexError(f"StructuredRef: {i} is out of range in axis {axis}, of size {n}.")
@@ -179,12 +179,12 @@ def _in_range(index: Index, shape: Shape) -> Bool[Array, ""] | bool:
 
 
 def _put(ref: PyTree, index: Index, new: Array, inside: PyTree) -> None:
-    """`ref[index] = new` where a traced condition holds; JAX would write what is nearest."""
+    """Run `ref[index] = new` if a traced condition holds; JAX would clamp the index."""
     ref[index] = new if inside is True else jnp.where(inside, new, ref[index])
 
 
 def _parts(index: Index, ndim: int) -> list[PyTree]:
-    """The parts of an index, with slices in the place of an ellipsis."""
+    """Return the parts of an index, with slices instead of an ellipsis."""
     parts = list(index) if type(index) is tuple else [index]
     if any(i is Ellipsis for i in parts):
         at = next(k for k, i in enumerate(parts) if i is Ellipsis)
@@ -193,7 +193,7 @@ def _parts(index: Index, ndim: int) -> list[PyTree]:
 
 
 def _full_index(x: AbstractArray, index: Index) -> tuple[PyTree, ...]:
-    """An index with one part, an integer or a slice, for every axis."""
+    """Return an index with one part, an integer or a slice, for every axis."""
     parts = _parts(index, x.ndim)
     parts += [slice(None)] * (x.ndim - len(parts))
     simple = [type(i) is slice or (_is_integer(i) and np.shape(i) == ()) for i in parts]
@@ -210,7 +210,7 @@ def _full_index(x: AbstractArray, index: Index) -> tuple[PyTree, ...]:
 
 
 def _places(part: PyTree, n: int) -> PyTree:
-    """The numbers of the rows that an integer or a slice means; one may be traced."""
+    """Return the row numbers that an integer or a slice selects; an integer may be traced."""
     if type(part) is slice:
         return np.arange(n)[part]
     if isinstance(part, jax.core.Tracer):
@@ -219,14 +219,14 @@ def _places(part: PyTree, n: int) -> PyTree:
 
 
 def _grid(x: AbstractArray, rows: PyTree, columns: PyTree) -> tuple[PyTree, PyTree]:
-    """Row and column of every entry that is written, in arrays that broadcast."""
+    """Return row and column of every written entry, in arrays that broadcast."""
     return (rows[:, None] if np.ndim(rows) and np.ndim(columns) else rows), columns
 
 
 def _write_mirrored(
     ref: PyTree, x: AbstractArray, index: tuple[PyTree, ...], value: PyTree, inside: PyTree
 ) -> None:
-    """Entries of a symmetric or Hermitian matrix, and their mirror images."""
+    """Write entries of a symmetric or Hermitian matrix, and their mirror images."""
     (*batch, i, j), n = index, x.shape[-1]
     rows, columns = _places(i, n), _places(j, n)
     both = np.ndim(rows) and np.ndim(columns)
@@ -252,7 +252,7 @@ def _write_mirrored(
 def _write_triangle(
     ref: PyTree, x: Triangular, index: tuple[PyTree, ...], value: PyTree, inside: PyTree
 ) -> None:
-    """Entries of one triangle."""
+    """Write entries of one triangle."""
     rows, columns = (_places(part, x.shape[-1]) for part in index[-2:])
     row, column = _grid(x, rows, columns)
     offset = int(x.unit_diagonal)

@@ -1,7 +1,7 @@
-"""What JAX says of a Ref that is used wrongly, said with what to do about it.
+"""JAX's errors about wrong uses of a Ref, explained and with a fix.
 
-JAX speaks of primitives (`swap`) and avals; these errors name the function, and the argument where
-it is known.
+JAX's messages name primitives (`swap`) and avals. These errors name the function, and the argument
+if it is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._aliases import with_paths
 
 @contextlib.contextmanager
 def explained(name: str, refs: Mapping[str, PyTree] = MappingProxyType({})) -> Iterator[None]:
-    """Raise JAX's errors about Refs as ours, and name which of `refs` it is; all others pass."""
+    """Raise JAX's errors about Refs as ours, with the name of the Ref; all others pass."""
     try:
         yield
     except (ValueError, TypeError, NotImplementedError, AssertionError, AttributeError) as error:
@@ -81,10 +81,10 @@ def explained(name: str, refs: Mapping[str, PyTree] = MappingProxyType({})) -> I
 
 @contextlib.contextmanager
 def mapped(name: str) -> Iterator[None]:
-    """Say what to do where `jax.vmap` maps a call, and not the Ref that it writes to."""
+    """Explain the error if `jax.vmap` maps a call, and not the Ref that it writes to."""
     try:
         yield
-    except Exception as error:  # JAX raises no class of its own
+    except Exception as error:  # JAX has no class for this error
         if "unbatched array reference" in str(error):
             error.add_note(
                 f"{name} would write one value for each element of the map into one Ref. Map the "
@@ -94,7 +94,7 @@ def mapped(name: str) -> Iterator[None]:
 
 
 def _is_of_shard_map(error: Exception) -> bool:
-    """Whether an error is JAX's about a Ref in `shard_map`: with 0.10.2 it does not say so."""
+    """True if an error is JAX's about a Ref in `shard_map`; JAX 0.10.2 does not say so."""
     text = str(error)
     if not ("Ref" in text or (isinstance(error, AssertionError) and not text)):
         return False
@@ -116,7 +116,7 @@ def _changed(name: str, what: str, error: Exception, refs: Mapping[str, PyTree])
 
 
 def _written(error: Exception, refs: Mapping[str, PyTree]) -> str:
-    """Which Ref is written where an error comes from: the one that a frame of JAX has at hand."""
+    """Name the Ref whose write raised an error: the one that a frame of JAX holds."""
     places = {id(leaf): place for n, tree in refs.items() for place, leaf in with_paths(n, tree)}
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         found = {places[id(v)] for v in frame.f_locals.values() if id(v) in places}

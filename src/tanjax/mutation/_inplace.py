@@ -1,9 +1,9 @@
-"""Functions that write to their arguments, with derivatives and rules of their own.
+"""Functions that write to their arguments, with derivatives and their own rules.
 
-A function that mutates has no derivative as it stands: what it does is not in what it returns. Its
-*transition* has one: from the arguments before to the state after, and the output. That is an
-ordinary operation, so rules, natural cotangents, quantities, dispatch by array types and every
-transformation of JAX hold for it, and nothing need be undone after the reverse pass.
+A function that mutates has no derivative as it is: its effect is not in its result. Its
+*transition* has one. It maps the arguments before to the state after, and the output. That is an
+ordinary operation, with rules, natural cotangents, quantities, dispatch by array types and every
+transformation of JAX. The reverse pass has no mutation to undo.
 
     @tj.inplace(mutates="x")
     def square(x):
@@ -20,11 +20,11 @@ transformation of JAX hold for it, and nothing need be undone after the reverse 
             return 2 * x * (x_bar + out_bar)    # of the argument before
         return square.primal(x), square_pullback
 
-Sharp edges. The body runs while JAX traces it: what it does besides writing to Refs happens then.
-After a reverse pass a caller's Ref holds the final state. An argument with Refs that is not named
-in `mutates` is read before the call, and the body gets arrays. A batch of structured arrays goes to
-the body whole, and is differentiated through it: rules are for one array. Outside of `jit` a call
-on Refs takes some twenty times as long as one of a jitted function of small arrays.
+Sharp edges. The body runs while JAX traces it: its effects besides writes to Refs happen then.
+After a reverse pass a caller's Ref holds the final state. An argument with Refs that `mutates` does
+not name is read before the call, and the body gets arrays. A batch of structured arrays goes to the
+body whole, and is differentiated through it: rules are for one array. Outside of `jit` a call on
+Refs takes some twenty times as long as one of a jitted function of small arrays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from ._transition import Transition, marked, memories, read, with_memory
 
 
 class InPlace:
-    """A function that mutates arguments, with its transition. Made by `tj.inplace`.
+    """A function that mutates arguments, with its transition; made by `tj.inplace`.
 
     **Attributes:** `transition`: the operation `(arguments before) -> Transition(state, out)`.
     """
@@ -94,7 +94,8 @@ class InPlace:
         """Run on Refs: mutate them, and return what the function returns.
 
         **Arguments:** Refs, or pytrees of Refs, for the mutated arguments; arrays or Refs for the
-        others. **Returns:** the output; in it a mutated Ref is the very object of the caller.
+        others.
+        **Returns:** the output; a mutated Ref in it is the caller's object itself.
 
         **Raises:** `MutationError` for an array where a Ref belongs, `AliasError` for one memory in
         two places, `TypeError` (with a note) for a write to an argument that is not in `mutates`.
@@ -115,11 +116,11 @@ class InPlace:
         return with_memory(self._run_compiled(leaves, tree, statics), given)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a method, with the instance as first argument: a pytree, or static."""
+        """Bind as a method: the instance, a pytree or static, is the first argument."""
         return self if instance is None else MethodType(self, instance)
 
     def _step(self, given: Mapping[str, PyTree], statics: Mapping[str, PyTree]) -> PyTree:
-        """Read the Refs, make the transition, write the Refs."""
+        """Read the Refs, call the transition, write the Refs."""
         before = {name: read(tree) for name, tree in given.items()}
         # By name: a static argument may stand between others.
         after = self.transition(**before, **statics)
@@ -130,7 +131,7 @@ class InPlace:
     def _run_compiled(
         self, leaves: list[PyTree], tree: PyTreeDef, statics: dict[str, PyTree]
     ) -> PyTree:
-        """`_step` as one program, whose buffers are those of the Refs."""
+        """Run `_step` as one program, whose buffers are those of the Refs."""
         fixed = {i: x for i, x in enumerate(leaves) if not _is_dynamic(x)}
         key = arrays.densify_mode(), tree, tuple(fixed.items()), tuple(statics.items())
         compiled = self._compiled.get(key)
@@ -146,12 +147,12 @@ class InPlace:
         return compiled(*(x for i, x in enumerate(leaves) if i not in fixed))
 
     def primal(self, /, *before: PyTree, **kwargs: PyTree) -> Transition:
-        """The transition without rule and without compilation, for rules."""
+        """Run the transition without rule or compilation, for rules."""
         out: Transition = self.transition.primal(*before, **kwargs)
         return out
 
     def _pure(self, body: Function) -> Function:
-        """The transition of a body that mutates Refs: a function of arrays."""
+        """Return the transition of a body that mutates Refs: a function of arrays."""
 
         def on_fresh_refs(**given: PyTree) -> Transition:
             refs = {n: new_ref(given[n]) for n in self.mutates}
@@ -186,10 +187,10 @@ class InPlace:
     def natural_rule(self, *types: type | Function, **options: PyTree) -> Function:
         """Register a rule of the transition; bare, or for these array types.
 
-        **Arguments:** `rule(*before) -> (transition, pullback)`, where
-        `pullback(*state_bars, out_bar)` gets the natural cotangents of the state after, one for
-        each name in `mutates`, and of the output, and returns one natural cotangent for each
-        argument before. `options` as of `Operation.natural_rule`.
+        **Arguments:** `rule(*before) -> (transition, pullback)`. `pullback(*state_bars, out_bar)`
+        gets the natural cotangents of the state after, one for each name in `mutates`, and of the
+        output. It returns one natural cotangent for each argument before. `options` as of
+        `Operation.natural_rule`.
         """
         return self._register(types, options, from_state_rule)
 
@@ -202,10 +203,10 @@ class InPlace:
     def inplace_rule(self, *types: type | Function, **options: PyTree) -> Function:
         """Register a rule whose pullback mutates cotangents, as Mooncake's do.
 
-        **Arguments:** `rule(*before) -> (transition, pullback)`, where
-        `pullback(*state_bar_refs, out_bar)` gets Refs with the cotangents of the state after,
-        changes them to those of the arguments before, and returns the cotangents of the other
-        arguments: one, a tuple of them, or `None` where there are none.
+        **Arguments:** `rule(*before) -> (transition, pullback)`.
+        `pullback(*state_bar_refs, out_bar)` gets Refs with the cotangents of the state after, and
+        changes them to those of the arguments before. It returns the cotangents of the other
+        arguments: one, a tuple of them, or `None` without any.
         """
         others = [n not in self.mutates for n in self.transition.parameters]
         order = [self.mutates.index(n) for n in self.transition.parameters if n in self.mutates]
@@ -239,7 +240,7 @@ class InPlace:
 
 
 def _named(p: inspect.Parameter) -> inspect.Parameter:
-    """The parameter of a transition: of `*args` a tuple, of `**kwargs` a dict, by their names."""
+    """Return the parameter of a transition: a tuple for `*args`, a dict for `**kwargs`."""
     defaults: dict[Any, PyTree] = {p.VAR_POSITIONAL: (), p.VAR_KEYWORD: {}}
     kind = p.kind if p.kind is p.KEYWORD_ONLY else p.POSITIONAL_OR_KEYWORD
     default = defaults.get(p.kind, p.default)
@@ -251,12 +252,12 @@ def _is_keyword(p: inspect.Parameter) -> bool:
 
 
 def _whole(transition: Operation, *args: PyTree, **statics: PyTree) -> PyTree:
-    """A batch goes to the body as it is: the body says what it does with one."""
+    """Run the body on a whole batch; the body decides how to treat it."""
     return transition.resolve(args, statics).primal(*args)
 
 
 def _can_be_arguments(leaves: list[PyTree]) -> bool:
-    """Whether `jax.jit` takes the leaves of a call: concrete Refs, none of them twice."""
+    """True if `jax.jit` accepts the leaves of a call: concrete Refs, each only once."""
     refs = [id(x) for x in leaves if is_ref(x)]
     traced = any(isinstance(x, _compat.Tracer) or is_view(x) for x in leaves)
     return not traced and len(set(refs)) == len(refs)
@@ -267,10 +268,10 @@ def _is_dynamic(x: PyTree) -> bool:
 
 
 def _write(refs: PyTree, state: PyTree) -> None:
-    """Write arrays into memory, which has their types."""
+    """Write arrays to Refs of their types."""
     values = jax.tree.leaves(state, is_leaf=arrays.is_structured)
     for place, value in zip(memories(refs), values, strict=True):
-        if arrays.is_structured(place):  # of Refs in its fields
+        if arrays.is_structured(place):  # with Refs in its fields
             _write(jax.tree.leaves(place), jax.tree.leaves(value))
         else:
             place[...] = value
@@ -305,16 +306,16 @@ def inplace(
     a pytree or static. An error of the compiled program at run
     time loses what the Refs hold; with `jit=False` they hold what they held.
 
-    **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to (of `*args`
-    and `**kwargs` a tuple and a dict, which also transition and rules take as one argument); in its
-    body they are what `tj.new_ref` makes: a `jax.Ref` for an array, a `tj.StructuredRef` for a
-    structured array or quantity, and pytrees of these. `static`: names of arguments that are
-    no arrays (keyword-only ones are static anyway).
+    **Arguments:** `mutates`: the name, or the names, of the arguments that the function writes to.
+    `*args` and `**kwargs` are a tuple and a dict, and one argument each of transition and rules. In
+    the body these arguments are the results of `tj.new_ref`: a `jax.Ref` for an array, a
+    `tj.StructuredRef` for a structured array or quantity, and pytrees of these. `static`: names of
+    arguments that are not arrays (keyword-only ones are static anyway).
 
-    **Returns:** an `InPlace`: call it on Refs; `.transition` is its pure form, `.natural_rule`,
-    `.inplace_rule` and `.implementation` register what belongs to it.
+    **Returns:** an `InPlace`: call it on Refs. `.transition` is its pure form; `.natural_rule`,
+    `.inplace_rule` and `.implementation` register rules and bodies.
 
-    **Raises:** `RegistrationError` for a name that is none of an argument.
+    **Raises:** `RegistrationError` for a name that is not an argument.
 
     **References:** the model is that of Mooncake.jl (formerly Tapir.jl) for mutable data.
     """

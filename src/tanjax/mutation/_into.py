@@ -1,23 +1,23 @@
-"""Gradients into buffers: `into=` of `tj.grad` and `tj.value_and_grad`, and what belongs to it.
+"""Gradients into buffers: `into=` of `tj.grad` and `tj.value_and_grad`, and its helpers.
 
 Buffers are a tree like the parameters with a `jax.Ref` for every number that moves. They hold
 *structural* cotangents, the tree that JAX adds: a natural cotangent of a `Kronecker` is a sum that
-grows with every term, its two factors have a fixed size. Natural, and with a unit, is what
-`tj.gradient` makes of them in the end.
+grows with every term, while its two factors have a fixed size. `tj.gradient` converts them to the
+natural gradient with a unit at the end.
 
     buffers = tj.zero_refs(params)
     step = tj.value_and_grad(loss, into=buffers)
     losses = jax.lax.scan(lambda _, batch: (None, step(params, batch)), None, batches)[1]
     gradient = tj.gradient(params, buffers)  # of the sum of all losses
 
-JAX knows nothing of the unit of a loss, and numbers in joules must not be added to numbers in
-calories: `tj.zero_refs(params, unit="J")` gives buffers that remember it (`GradientRefs`). Other
-buffers take losses that are plain numbers.
+JAX does not track the unit of a loss, and numbers in joules must not be added to numbers in
+calories. `tj.zero_refs(params, unit="J")` makes buffers that store the unit (`GradientRefs`). Other
+buffers accept only losses that are plain numbers.
 
-Sharp edges. Scan the micro-batches: unrolled, nothing is saved over adding trees. `into=` adds and
-never clears. What is added cannot be looked at first: where a gradient leaves the range of its
-dtype there is no second run with a plan, as `tj.grad` makes it. Under `vmap` a buffer that is not
-mapped is JAX's error.
+Sharp edges. Scan the micro-batches: an unrolled loop saves nothing over adding trees. `into=` adds
+and never clears. Added numbers cannot be checked first: if a gradient leaves the range of its
+dtype, there is no second run with a plan, as in `tj.grad`. Under `vmap` JAX raises for a buffer
+that is not mapped.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ transforms.register_buffers(match_arguments)
 def zero_refs(
     x: PyTree, *, dtype: DTypeLike | None = None, unit: Unit | str | Unitful | None = None
 ) -> PyTree:
-    """Buffers of zeros for the gradient of a loss by `x`, for `tj.grad(f, into=buffers)`.
+    """Make buffers of zeros for the gradient with respect to `x`, for `tj.grad(f, into=buffers)`.
 
     **Arguments:** `x`, a tree of arrays, structured arrays and quantities; `dtype`, a wider one for
     the sums: buffers of `float32` for parameters in `bfloat16`; `unit`, that of the loss.
 
     **Returns:** a tree like `x` with a `jax.Ref` for every array with a tangent space, in its shape
-    and sharding, `None` for others; for a structured array or quantity a `StructuredRef` (with
-    integer fields: its type with Refs and `None`); with `unit` such a tree in a `GradientRefs`.
-    **Cost:** one copy of `x`. The backward pass adds where it stands, so that the steps of a `scan`
-    over micro-batches need no tree of gradients; buffers of a wider dtype need one as scratch.
+    and sharding, and `None` for others. A structured array or quantity gives a `StructuredRef`, or
+    with integer fields its type with Refs and `None`. With `unit`, the tree is in a `GradientRefs`.
+    **Cost:** one copy of `x`. The backward pass adds in place, so the steps of a `scan` over
+    micro-batches need no tree of gradients; buffers of a wider dtype need one as scratch.
 
     >>> buffer = zero_refs(jnp.ones(2))
     >>> transforms.value_and_grad(lambda x: jnp.sum(3 * x), into=buffer)(jnp.ones(2))
@@ -77,11 +77,11 @@ def zero_refs(
 
 
 def gradient(x: PyTree, refs: PyTree) -> PyTree:
-    """What was added to buffers, as the natural gradient that `tj.grad` gives.
+    """Return the sums in buffers as the natural gradient that `tj.grad` gives.
 
     **Arguments:** `x`, the parameters, at which non-linear types are read; `refs`, their buffers.
-    **Returns:** for every array its natural cotangent, `None` for integers and where a buffer is
-    `None`, a quantity in `[loss]/[x]` where something has a unit; in the dtype of the buffers.
+    **Returns:** for every array its natural cotangent, in the dtype of the buffers; a quantity in
+    `[loss]/[x]` if either has a unit; `None` for integers and for a buffer that is `None`.
     **Raises:** `CotangentError` if the buffers are not like `x`. Warns `HiddenCotangentWarning`,
     as `tj.grad` does. **Cost:** reads every buffer; J⁺ᵀ of every structured array.
     """
@@ -97,7 +97,7 @@ def gradient(x: PyTree, refs: PyTree) -> PyTree:
         elif hasattr(leaf, "dtype"):
             cotangents[i] = arrays.zero_leaf(leaf)
     tree = treedef.unflatten(cotangents)
-    if any(c is None for c in cotangents):  # of a frozen array all fields are
+    if any(c is None for c in cotangents):  # all fields of a frozen array are `None`
         given = lambda c: c if jax.tree.leaves(c) else None
         tree = jax.tree.map(given, tree, is_leaf=is_structured)
     return transforms.times_unit(transforms.natural_tree(treedef.unflatten(primals), tree), unit)

@@ -1,7 +1,7 @@
-"""What JAX's Refs are, as far as JAX says it by attributes and names rather than by public classes.
+"""Properties of JAX's Refs that JAX shows by attributes and names, not by public classes.
 
-The class of a view and of an index are not exported; both are read by attribute only. That the
-names still mean this is what `test_access.py` asks of both versions.
+The class of a view and of an index are not exported; this module reads both by attribute only.
+`test_access.py` checks these names on both versions.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Step(Protocol):
 
 
 def is_ref(x: object) -> bool:
-    """Whether a value is a `jax.Ref`, concrete or traced; a view of one is none."""
+    """True if a value is a `jax.Ref`, concrete or traced; a view is not one."""
     return isinstance(x, jax.Ref)
 
 
 def is_view(x: object) -> bool:
-    """Whether a value is a view `ref.at[...]` of a Ref."""
+    """True if a value is a view `ref.at[...]` of a Ref."""
     return type(x).__name__ == "TransformedRef"
 
 
 def root(x: PyTree) -> PyTree:
-    """The Ref that a Ref or a view writes to."""
+    """Return the Ref that a Ref or a view writes to."""
     return x.ref if is_view(x) else x
 
 
 def places_of(view: PyTree) -> list[np.ndarray | None]:
-    """For each axis of its Ref the places that a view takes, `None` where they are not known."""
+    """Return, for each axis of its Ref, the places of a view, `None` if they are traced."""
     steps = view.transforms if is_view(view) else ()
     if not steps or not hasattr(steps[0], "indices"):
         return []
@@ -61,15 +61,15 @@ def places_of(view: PyTree) -> list[np.ndarray | None]:
 
 
 def is_slice(index: PyTree) -> bool:
-    """Whether an index is a slice: it has `start`, `size` and `stride`."""
+    """True if an index is a slice: it has `start`, `size` and `stride`."""
     return hasattr(index, "stride")
 
 
 def is_window(step: Step) -> bool:
-    """Whether one step of a path takes scalars and slices without a stride, and nothing else."""
+    """True if one step of a path has only scalars and slices without a stride."""
     return all(i.stride == 1 if is_slice(i) else not np.shape(i) for i in step.indices)
 
 
 def is_tracing() -> bool:
-    """Whether what runs now becomes part of a jaxpr, even if it touches no traced value."""
+    """True if code that runs now becomes part of a jaxpr, even if it touches no traced value."""
     return isinstance(lax.full((), 0), _compat.Tracer)

@@ -1,19 +1,19 @@
-"""Refs of structured arrays and quantities: written in place, they stay what they are.
+"""Refs of structured arrays and quantities, which keep type and unit when written in place.
 
 A `jax.Ref` holds a dense array. A symmetric matrix in metres is one stored array, a promise that it
-equals its transpose, and a unit; a raw Ref in the place of its field knows neither promise nor
-unit, and `Symmetric(Ref)` would reach every operation and fail deep inside of JAX. A
-`StructuredRef` is no array: it has the Refs of the fields and the type, `ref[...]` reads the array,
-`ref[...] = a` writes one of the same type, converts its unit and dtype, and refuses what does not
-fit before it writes.
+equals its transpose, and a unit. A raw Ref in its field keeps neither promise nor unit, and
+`Symmetric(Ref)` would reach every operation and fail deep inside of JAX. A `StructuredRef` is not
+an array: it holds the Refs of the fields and the type. `ref[...]` reads the array. `ref[...] = a`
+writes one of the same type, after converting its unit and dtype. If it does not fit, the write
+raises first.
 
     length = tj.new_ref(jnp.zeros(3) * tj.units.m)
     length[0] = 2.0 * tj.units.km
     length[...] += 1.0 * tj.units.m           # 2001, 1, 1 metres
 
 Sharp edges. A write converts numbers to the dtype of the Ref as `astype` does; only a loss of kind
-(a fraction, an imaginary part) is refused. Whoever changes leaves with `jax.tree.map` writes
-numbers into raw Refs, unchecked.
+(a fraction, an imaginary part) raises. A `jax.tree.map` over the leaves writes numbers into raw
+Refs, unchecked.
 """
 
 from __future__ import annotations
@@ -49,25 +49,26 @@ from ._writes import Text, as_array, fitted, shown_type, target_of
 
 
 class StructuredRef:
-    """A structured array or quantity that is written in place; made by `tj.new_ref`.
+    """A structured array or quantity that can be written in place; made by `tj.new_ref`.
 
     A pytree whose leaves are the Refs of the fields. `shape`, `dtype`, `ndim`, `batch_shape`,
-    `unit` and `kind`, the class of the array, are those of what it holds.
+    `unit` and `kind` (the class of the array) are those of its contents.
 
-    **Reading:** `ref[...]` is the array with its type and unit, `ref[index]` what the array gives.
-    **Writing:** `ref[...] = a` takes an array of the same type and static fields, or a quantity in
-    any unit of the dimension; a batch is broadcast; 0 clears an array of a linear type. Of a batch
-    `ref[k] = a` writes one array, or those at any index of the leading axes.
-    `ref[...] += a` and the like read, compute, and write. `ref[i, j] = v` writes both entries of a
-    `Symmetric` or `Hermitian` (whose diagonal keeps real parts, as in the constructor), and one of
-    the triangle of a `Triangular`: an entry outside raises, or, where the index is traced and
-    nobody knows, is not written, as JAX drops what is out of range. Dense quantities take every
-    index of `jax.numpy`, and broadcast. Of other types fields are written: `ref.diag[i] = v`.
+    **Reading:** `ref[...]` is the array with its type and unit, `ref[index]` the same as for the
+    array.
+    **Writing:** `ref[...] = a` accepts an array of the same type and static fields, or a quantity
+    in any unit of the dimension. A batch is broadcast; 0 clears an array of a linear type. In a
+    batch `ref[k] = a` writes one array, or those at any index of the leading axes. `ref[...] += a`
+    and similar statements read, compute, and write. `ref[i, j] = v` writes both entries of a
+    `Symmetric` or `Hermitian`, whose diagonal keeps real parts, as in the constructor. In a
+    `Triangular` it writes one entry of the triangle. An entry outside raises, or, at a traced
+    index, is not written, as JAX drops writes out of range. Dense quantities accept every index of
+    `jax.numpy`, and broadcast. In other types you write fields: `ref.diag[i] = v`.
 
     **Raises:** `MutationError` if the type, a static field (`definite` among them) or the kind of
     numbers would change, or an entry or field cannot be written; `ShapeError`; `UnitError`;
-    `IndexError` for an integer out of range that is known.
-    **Cost:** that of the fields which are written; other types than quantities are read whole.
+    `IndexError` for a known integer out of range.
+    **Cost:** that of the written fields; types other than quantities are read whole.
     **Derivative:** of the transition; see `tj.discharge` and `tj.inplace`.
     """
 
@@ -76,12 +77,12 @@ class StructuredRef:
     def __init__(self, refs: Iterable[PyTree], tree: PyTreeDef, reason: str = "") -> None:
         self._refs = tuple(refs)
         self._tree = tree
-        self._reason = reason  # why it must not be written; empty if it may
+        self._reason = reason  # the reason why it must not be written; empty if it may
 
     # -- what it holds ---------------------------------------------------------------------
 
     def _abstract(self) -> PyTree:
-        """The array without numbers."""
+        """Return the array without numbers."""
         return self._of(jax.ShapeDtypeStruct(r.shape, r.dtype) for r in self._refs)
 
     def _of(self, leaves: Iterable[PyTree]) -> PyTree:
@@ -115,7 +116,7 @@ class StructuredRef:
 
     @property
     def unit(self) -> Unit:
-        """The unit of a quantity. **Raises:** `AttributeError` for what has none."""
+        """The unit of a quantity. **Raises:** `AttributeError` without a unit."""
         return self._abstract().unit
 
     # -- reading and writing -----------------------------------------------------------------
@@ -144,7 +145,7 @@ class StructuredRef:
         write_entries(self._refs, like, index, value)
 
     def __getattr__(self, name: str) -> PyTree:
-        """A field: a view that reads and writes it, or the value of a static field."""
+        """Return a field: a view that reads and writes it, or the value of a static field."""
         if name.startswith("_"):  # also while an instance is made or copied
             raise AttributeError(name)
         raw = self._of(self._refs)
@@ -205,7 +206,7 @@ def _flatten(ref: StructuredRef) -> tuple[tuple[PyTree, ...], tuple[PyTreeDef, s
 
 
 def _flatten_with_keys(ref: StructuredRef) -> tuple[tuple[PyTree, ...], tuple[PyTreeDef, str]]:
-    """The Refs under the names of their fields: `.stored.diag`."""
+    """Return the Refs under the names of their fields: `.stored.diag`."""
     return tuple(zip(_keys(ref._tree), ref._refs, strict=True)), (ref._tree, ref._reason)
 
 
@@ -224,7 +225,7 @@ jax.tree_util.register_pytree_with_keys(StructuredRef, _flatten_with_keys, _unfl
 
 
 def _views(value: PyTree, label: Unit | None, reason: str) -> PyTree:
-    """The arrays in a field as views of their Refs; of a tuple of fields, a tuple."""
+    """Return the arrays in a field as views of their Refs; a tuple for a tuple of fields."""
     if isinstance(value, tuple) and not is_structured(value):
         return tuple(_views(v, label, reason) for v in value)
     x = value if label is None else unitful(value, label)
@@ -236,7 +237,7 @@ def _fields(x: Natural) -> tuple[str, ...]:
 
 
 def _shares_unit(cls: Any, field: str) -> bool:
-    """Whether a field of a quantity counts in the unit of the whole, by the type's signature."""
+    """True if a field of a quantity is in the unit of the whole, by the type's signature."""
     if not isinstance(getattr(cls, "units", None), str) or "->" not in cls.units:
         return False
     signature = Signature.parse(cls.units)
@@ -246,7 +247,7 @@ def _shares_unit(cls: Any, field: str) -> bool:
 
 
 def _shown(ref: PyTree) -> PyTree:
-    """What a repr shows of a Ref: its numbers, or shape and dtype where they are traced."""
+    """Return the repr of a Ref: its numbers, or shape and dtype if they are traced."""
     if is_ref(ref) and not isinstance(ref, jax.core.Tracer):
         return ref[...]
     return shown_type(ref) if is_ref(ref) else Text(repr(ref))
@@ -265,12 +266,12 @@ def _whole_missing(operator: str) -> MutationError:
 
 
 def new_ref(tree: PyTree) -> PyTree:
-    """Refs that hold what a tree holds: memory of its own, to be written in place.
+    """Make Refs with the contents of a tree: separate memory, to write in place.
 
-    **Arguments:** `tree`: an array, a structured array, a quantity, or any pytree of such.
+    **Arguments:** `tree`: an array, a structured array, a quantity, or any pytree of these.
     **Returns:** a `jax.Ref` for a dense array or number, a `StructuredRef` for a structured array
     or quantity, of the same shape, dtype and unit; the same tree of these for other trees.
-    **Raises:** `MutationError` for a leaf that is a Ref already, or no array.
+    **Raises:** `MutationError` for a leaf that is a Ref already, or not an array.
     **Cost:** a copy of every array. **Derivative:** the identity, in a discharged function.
 
     >>> height = new_ref(jax.numpy.array([1.0, 2.0]))
@@ -310,11 +311,11 @@ def _not_made(path: KeyPath, x: PyTree, why: str, hint: str) -> MutationError:
 def freeze(tree: PyTree) -> PyTree:
     """Read the Refs of a tree as arrays; under a trace the Refs must not be used afterwards.
 
-    **Arguments:** `tree`: a Ref, a `StructuredRef`, or a pytree of such; other leaves stay.
-    **Returns:** arrays, structured arrays and quantities where `tj.new_ref` took them. A Ref that
+    **Arguments:** `tree`: a Ref, a `StructuredRef`, or a pytree of these; other leaves stay.
+    **Returns:** the arrays, structured arrays and quantities given to `tj.new_ref`. A Ref that
     occurs twice is frozen once, and gives the same array twice.
-    **Cost:** under a trace none where JAX sees that the Ref is not used again; else a copy, since
-    the memory of a Ref may be written later. **Derivative:** the identity.
+    **Cost:** under a trace none if JAX sees that the Ref is not used again; else a copy, since the
+    memory of a Ref may be written later. **Derivative:** the identity.
     """
     frozen: dict[int, PyTree] = {}
 

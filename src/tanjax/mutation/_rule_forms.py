@@ -1,8 +1,8 @@
-"""Two ways to write a rule of a transition, as the one that operations know.
+"""Two forms of a rule of a transition, converted to the form of operations.
 
-An operation's pullback gets one cotangent, that of its output, here a `Transition`; an author would
-rather have the cotangents of the states and of the output as arguments, or, where cotangents are
-as large as the state, rewrite them in place.
+An operation's pullback gets one cotangent, that of its output, here a `Transition`. Authors prefer
+the cotangents of the states and of the output as arguments. If cotangents are as large as the
+state, they prefer to rewrite them in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._refs import StructuredRef, freeze, new_ref
 
 
 def from_state_rule(rule: Function) -> Function:
-    """A rule whose pullback takes `(*state_bars, out_bar)`."""
+    """Convert a rule whose pullback takes `(*state_bars, out_bar)`."""
 
     @functools.wraps(rule)
     def with_transition(*before: PyTree, **statics: PyTree) -> PyTree:
@@ -39,9 +39,9 @@ def from_state_rule(rule: Function) -> Function:
 
 
 def from_inplace_rule(rule: Function, *, others: Sequence[bool], order: Sequence[int]) -> Function:
-    """A rule whose pullback takes `(*state_bar_refs, out_bar)` and mutates the Refs.
+    """Convert a rule whose pullback takes `(*state_bar_refs, out_bar)` and mutates the Refs.
 
-    **Arguments:** `others`: for each argument whether it is not mutated; `order`: the state of each
+    **Arguments:** `others`: True for each argument that is not mutated; `order`: the state of each
     mutated argument, in the order of arguments.
     """
     name = rule.__name__
@@ -68,7 +68,7 @@ def from_inplace_rule(rule: Function, *, others: Sequence[bool], order: Sequence
 
 
 def _cotangent_ref(x: PyTree) -> PyTree:
-    """A Ref of a cotangent; integers have none, and stay what JAX has for them."""
+    """Return a Ref of a cotangent; integers have none, and keep JAX's `float0`."""
     return x if _is_float0(x) else new_ref(x)
 
 

@@ -1,21 +1,21 @@
-"""Tangents in two parts: memory that is added to, and values that are handed back.
+"""Tangents in two parts: memory that grows in place, and values that are returned.
 
-The tangent of a Ref is a Ref, the tangent of an array an array, and a reverse pass treats them
-differently: into the first it adds in place (*fdata*, what belongs to memory of the forward pass),
-the second it returns (*rdata*, what comes back in the reverse pass). A tangent of a tree of both
-splits into two trees with `None` where the other part is, and `combine` joins them.
+The tangent of a Ref is a Ref, the tangent of an array an array. A reverse pass adds to the first in
+place (*fdata*, which belongs to memory of the forward pass). It returns the second (*rdata*, which
+the reverse pass computes). A tangent of a tree of both splits into two trees with `None` in the
+places of the other part. `combine` joins them.
 
-    t = tj.zero_tangent((ref, x))          # (a Ref of zeros, zeros)
-    tj.fdata(t), tj.rdata(t)               # (the Ref, None), (None, zeros)
-    t = tj.increment(t, u)                 # adds to the Ref, and returns it with the sum
+    t = tj.zero_tangent((ref, x))          # (Ref, zeros)
+    tj.fdata(t), tj.rdata(t)               # (Ref, None), (None, zeros)
+    t = tj.increment(t, u)                 # adds to the Ref in place
 
-One primal type has one tangent type, also with Refs and quantities in it, and the same Ref in two
+One primal type has one tangent type, also with Refs and quantities in it. The same Ref in two
 places of a primal has the same Ref in both places of its tangent. So each function here keeps a
 table of the Refs that it met, and changes each of them once.
 
-Sharp edges. Integers and flags have no tangents: `float0` in rdata, also for a Ref of such, whose
-tangent needs no memory. Identity of Refs is that of Python objects; under a transformation JAX may
-show one Ref as two.
+Sharp edges. Integers and flags have no tangents: `float0` in rdata, also for a Ref of integers,
+whose tangent needs no memory. Identity of Refs is that of Python objects; under a transformation
+JAX may show one Ref as two.
 
 **References:** the two parts and the invariant on aliases are those of Mooncake.jl (Tapir.jl).
 """
@@ -43,12 +43,12 @@ _is_none: Callable[[PyTree], bool] = lambda x: x is None
 
 
 def fdata_type(x: PyTree) -> TangentType:
-    """The type of the part of a tangent of `x` that is memory; `None` where `x` has no Ref."""
+    """Return the type of the memory part of a tangent of `x`; `None` where `x` has no Ref."""
     return _part(tangent_type(x), memory=True)
 
 
 def rdata_type(x: PyTree) -> TangentType:
-    """The type of the part of a tangent of `x` that is returned; `None` where `x` has a Ref."""
+    """Return the type of the returned part of a tangent of `x`; `None` where `x` has a Ref."""
     return _part(tangent_type(x), memory=False)
 
 
@@ -66,20 +66,20 @@ def _part(kind: TangentType, *, memory: bool) -> TangentType:
 
 
 def fdata(t: Structural) -> PyTree:
-    """The Refs of a tangent, the same objects, and `None` elsewhere."""
+    """Return the Refs of a tangent, the same objects, and `None` elsewhere."""
     return jax.tree.map(lambda leaf: leaf if is_ref(leaf) else None, t)
 
 
 def rdata(t: Structural) -> PyTree:
-    """The arrays of a tangent, and `None` where it has Refs."""
+    """Return the arrays of a tangent, and `None` where it has Refs."""
     return jax.tree.map(lambda leaf: None if is_ref(leaf) else leaf, t)
 
 
 def combine(f: PyTree, r: PyTree) -> Structural:
-    """The tangent of two parts: `combine(fdata(t), rdata(t))` has the leaves of `t`, by `is`.
+    """Join two parts of a tangent: `combine(fdata(t), rdata(t))` has the very leaves of `t`.
 
     **Arguments:** `f`: Refs, and `None`; `r`: arrays, and `None`; trees of one structure.
-    **Raises:** `CotangentError` if the trees differ, or both have something in one place.
+    **Raises:** `CotangentError` if the trees differ, or both have a value in one place.
     """
     if jax.tree.structure(f, is_leaf=_is_none) != jax.tree.structure(r, is_leaf=_is_none):
         raise _unlike("combine", "fdata", f, "rdata", r)
@@ -105,9 +105,9 @@ def combine(f: PyTree, r: PyTree) -> Structural:
 def increment(t: Structural, u: Structural) -> Structural:
     """Add a tangent to another one of the same primal: Refs in place, arrays by value.
 
-    **Arguments:** `t`, structural; `u`, of the same type, and aliased as `t` is.
-    **Returns:** `t` with the sums in the place of its arrays; its Refs are the same objects. A Ref
-    that occurs several times is added to once.
+    **Arguments:** `t`, structural; `u`, of the same type, and with the aliases of `t`.
+    **Returns:** `t` with sums instead of its arrays; its Refs are the same objects. A Ref that
+    occurs several times is incremented once.
     **Raises:** `CotangentError` if the types differ; `AliasError` if one Ref of `t` would get two
     increments. Nothing is added then. **Cost:** one addition per number.
     """
@@ -128,7 +128,7 @@ def increment(t: Structural, u: Structural) -> Structural:
                     hint="make tangents by `tj.zero_tangent(x)`, which keeps aliases.",
                 )
             )
-    read = [(ref, step[...]) for ref, step in steps.values()]  # all of them before any is written
+    read = [(ref, step[...]) for ref, step in steps.values()]  # all of them before the first write
     for ref, value in read:
         ref[...] = ref[...] + value
     added = [a if is_ref(a) or not is_inexact(a) else a + b for a, b in pairs]
@@ -136,9 +136,9 @@ def increment(t: Structural, u: Structural) -> Structural:
 
 
 def set_to_zero(t: Structural) -> Structural:
-    """The zero of a tangent: its Refs are cleared in place, its arrays replaced by zeros.
+    """Clear a tangent: its Refs in place, its arrays replaced by zeros.
 
-    **Returns:** `t` with zeros in the place of its arrays; its Refs are the same objects.
+    **Returns:** `t` with zeros instead of its arrays; its Refs are the same objects.
     """
     cleared: set[int] = set()
 

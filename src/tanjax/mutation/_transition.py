@@ -1,8 +1,8 @@
-"""What an in-place function is: from the arguments before to the state after, and an output.
+"""The transition of an in-place function: from arguments to the state after, and an output.
 
-The output may be, or contain, memory: a Ref of the caller, which must come back as the very same
-object, or a Ref that the function made. Neither is an array, so the output of a transition holds a
-mark in its place, and the call on Refs puts the Ref back.
+The output may contain memory: a Ref of the caller, which must come back as the same object, or a
+Ref that the function made. Neither is an array. The output of a transition therefore holds a mark
+in its place, and the call on Refs puts the Ref back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._refs import StructuredRef, freeze, new_ref
 class Transition(NamedTuple):
     """The state after a call, one entry for each name in `mutates`, and its output.
 
-    Memory in the output is a mark without arrays: what it holds is in `state`.
+    A mark without arrays stands for memory in the output; its contents are in `state`.
     """
 
     state: tuple[PyTree, ...]
@@ -35,7 +35,7 @@ class Transition(NamedTuple):
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Same:
-    """In an output: memory of the caller, by argument, array in it, and field of that array."""
+    """A mark for memory of the caller: the argument, the array in it, and the field of that."""
 
     argument: str
     array: int
@@ -49,7 +49,7 @@ class Same:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Again:
-    """In an output: memory that the function made, and that was met before."""
+    """A mark for memory that the function made and that another mark already has."""
 
     number: int
 
@@ -57,7 +57,7 @@ class Again:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """In an output: what is no array, a text or a function."""
+    """A mark for a value that is not an array: a text or a function."""
 
     value: Hashable
 
@@ -68,7 +68,7 @@ class Fixed:
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class Fresh:
-    """In an output: what is in memory that the function made."""
+    """A mark with the contents of memory that the function made."""
 
     number: int
     value: PyTree
@@ -82,22 +82,22 @@ class Fresh:
 
 
 def is_mark(x: object) -> bool:
-    """Whether a node of an output stands for memory."""
+    """True if a node of an output is a mark."""
     return isinstance(x, Same | Again | Fresh | Fixed)
 
 
 def is_memory(x: object) -> bool:
-    """Whether a node of a tree is memory as a whole: a Ref, a view, a structured array of Refs."""
+    """True if a node of a tree is memory as a whole: a Ref, a view, a structured array of Refs."""
     return type(x) is StructuredRef or is_ref(x) or is_view(x) or is_structured(x)
 
 
 def memories(tree: PyTree) -> list[PyTree]:
-    """The arrays of an argument that is in memory: Refs, views, structured ones."""
+    """Return the Refs, views and structured ones of an argument that is in memory."""
     return jax.tree.leaves(tree, is_leaf=is_memory)
 
 
 def read(tree: PyTree) -> PyTree:
-    """A tree with what is in its Refs."""
+    """Return a tree with the contents of its Refs."""
 
     def one(x: PyTree) -> PyTree:
         if type(x) is StructuredRef or is_ref(x) or is_view(x):
@@ -108,7 +108,7 @@ def read(tree: PyTree) -> PyTree:
 
 
 def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
-    """An output with marks for the Refs in it, given the mutated arguments by name."""
+    """Return an output with marks for the Refs in it, given the mutated arguments by name."""
     place: dict[int, Same] = {}
     for name, tree in refs.items():
         for i, array in enumerate(memories(tree)):
@@ -129,7 +129,7 @@ def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
                 )
             )
         fields = jax.tree.leaves(x)
-        if any(id(f) in place for f in fields):  # a view of fields: of the caller's Refs, anew
+        if any(id(f) in place for f in fields):  # a new view of fields with the caller's Refs
             return jax.tree.map(lambda f: place.get(id(f), f), x)
         if not any(map(is_ref, fields)):
             return jax.tree.map(lambda f: f if is_array(f) else _fixed(function, f), x)
@@ -156,7 +156,7 @@ def _fixed(function: str, x: PyTree) -> Fixed:
 
 
 def with_memory(out: PyTree, given: Mapping[str, PyTree]) -> PyTree:
-    """An output with the Refs of the caller, and new ones, in place of the marks."""
+    """Return an output with the caller's Refs, and new ones, instead of the marks."""
     made: dict[int, PyTree] = {}
 
     def one(x: PyTree) -> PyTree:

@@ -1,7 +1,7 @@
-"""What a jaxpr does to the Refs that it is given: which it writes, and which it reads how.
+"""Uses of Refs in a jaxpr: which of them it writes, and how it reads them.
 
-A loop carries the memory that its body writes and keeps the rest as constants, so this must be
-known before the body is run; inner jaxprs are looked into, once each.
+A loop carries the memory that its body writes and keeps the rest as constants, so the uses must be
+known before the body runs. Inner jaxprs are analysed once each.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MAKES: weakref.WeakKeyDictionary[OpenJaxpr, bool] = weakref.WeakKeyDictionary()
 
 
 def open_jaxpr(jaxpr: Any) -> OpenJaxpr:
-    """The equations of a jaxpr, closed or not."""
+    """Return a jaxpr, closed or not, as an open one."""
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
 def constants(jaxpr: Steps) -> list[PyTree]:
-    """What a closed jaxpr is closed over."""
+    """Return the constants of a closed jaxpr."""
     return list(getattr(jaxpr, "consts", ()))
 
 
 def bodies(eqn: JaxEquation) -> Iterator[tuple[Steps, Sequence[JaxVariable]]]:
-    """The jaxprs of an equation through which Refs can be handed, with their operands."""
+    """Yield the jaxprs of an equation that may receive Refs, with their operands."""
     name, params = eqn.primitive.name, eqn.params
     if name in CALLS or name in CHECKPOINTS or name == "scan":
         yield params["jaxpr"], eqn.invars
@@ -51,7 +51,7 @@ def bodies(eqn: JaxEquation) -> Iterator[tuple[Steps, Sequence[JaxVariable]]]:
 
 
 def uses(program: Steps) -> tuple[frozenset[str], ...]:
-    """For each argument of a jaxpr what is done to it: "written", "whole", "indexed"."""
+    """Return the uses of each argument of a jaxpr: "written", "whole", "indexed"."""
     jaxpr = open_jaxpr(program)
     if jaxpr not in _USES:
         found: dict[JaxVariable, set[str]] = {v: set() for v in jaxpr.invars}
@@ -82,7 +82,7 @@ def _note(eqn: JaxEquation, found: dict[JaxVariable, set[str]]) -> None:
 
 
 def makes_refs(program: Steps) -> bool:
-    """Whether a jaxpr makes Refs of its own, in whatever it calls."""
+    """True if a jaxpr makes Refs, also in the functions that it calls."""
     jaxpr = open_jaxpr(program)
     if jaxpr not in _MAKES:
         _MAKES[jaxpr] = any(map(equation_makes_refs, jaxpr.eqns))
@@ -90,7 +90,7 @@ def makes_refs(program: Steps) -> bool:
 
 
 def equation_makes_refs(eqn: JaxEquation) -> bool:
-    """Whether an equation makes a Ref, itself or in one of its jaxprs."""
+    """True if an equation makes a Ref, itself or in one of its jaxprs."""
     if eqn.primitive.name in ("new_ref", "empty_ref"):
         return True
     inner = jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr)

@@ -1,15 +1,15 @@
-"""What may be written into a Ref: one type, one shape, one unit, one kind of numbers.
+"""Values that can be written into a Ref: one type, one shape, one unit, one kind of numbers.
 
-A Ref has no choice: the memory has a shape and a dtype, and JAX refuses everything else in its own
-words, without broadcasting or converting. Here a value is brought into the form of what it
-replaces, or refused with its reason, before anything is written.
+A Ref has a fixed shape and dtype, and JAX rejects everything else in its own words, without
+broadcasting or converting. Here a value is converted to the form of the old contents, or rejected
+with a reason, before anything is written.
 
     fitted(like, value)    # a value as an array whose leaves can be written, `ref[...] = value`
 
-`like` is what the Ref holds, with `jax.ShapeDtypeStruct` for leaves.
+`like` has the form of the Ref's contents, with `jax.ShapeDtypeStruct` for leaves.
 
-Sharp edges. A static promise (`definite`) is part of the type: what forgot it is not written where
-it is kept. The literal 0 is zero in every unit and every linear type; no other number is.
+Sharp edges. A static promise (`definite`) is part of the type: a value without it cannot replace
+one that has it. The literal 0 is zero in every unit and every linear type; no other number is.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from tanjax.units import Unit
 
 
 def target_of(x: PyTree) -> tuple[Unit | None, PyTree]:
-    """The label of a quantity, `None` of what has no unit, and the array inside of it."""
+    """Return the label of a quantity, or `None` without a unit, and the array inside of it."""
     return (x.label, x.stored) if is_quantity(x) else (None, x)
 
 
 def as_array(x: PyTree) -> Array:
-    """A dense array or number as a `jax.Array` whose dtype is no longer up to promotion."""
+    """Return a dense array or number as a `jax.Array` with a dtype that no longer promotes."""
     if not (hasattr(x, "dtype") or isinstance(x, bool | int | float | complex | list)):
         raise TypeError(f"{type(x).__name__} is no array.")
     if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.extended):
@@ -57,7 +57,7 @@ def as_array(x: PyTree) -> Array:
 
 
 def fitted(like: PyTree, value: PyTree) -> PyTree:
-    """A value as an array with the type, the shapes, the dtypes and the unit of `like`.
+    """Return a value as an array with the type, the shapes, the dtypes and the unit of `like`.
 
     **Raises:** `MutationError`, `ShapeError`, `UnitError`, `ScaleError`.
     """
@@ -80,18 +80,18 @@ def fitted(like: PyTree, value: PyTree) -> PyTree:
 
 
 def is_zero(value: PyTree) -> bool:
-    """Whether a value is zero in every unit and type: `0` as it is written, or a `Zero`."""
+    """True if a value is zero in every unit and type: the literal `0`, or a `Zero`."""
     return type(value) is Zero or (type(value) in (int, float) and value == 0)
 
 
 def _has_zero(x: Natural) -> bool:
-    """Whether fields of zeros are the zero of a type, and no promise is broken by it."""
+    """True if fields of zeros are the zero of a type and break no promise."""
     numbers = all(map(is_inexact, jax.tree.leaves(x))) or x.fields_are_entries
     return bool(getattr(x, "is_linear", False) and numbers and not getattr(x, "definite", False))
 
 
 def number_for(label: Unit | None, value: PyTree) -> PyTree:
-    """The number of a value in the unit of what it is written into."""
+    """Return the number of a value in the unit of its target."""
     if label is None:
         return number_in(_pure(value), units.one) if is_quantity(value) else value
     if not is_quantity(value):
@@ -118,7 +118,7 @@ def number_for(label: Unit | None, value: PyTree) -> PyTree:
         )
     if value.label is label:
         return value.stored
-    # The number that is stored under a label with a power of two is that of a smaller quantity.
+    # A number stored under a label with a power of two belongs to a smaller quantity.
     return number_in(unitful(value.stored, value.label.scaled(-label.scale)), label.plain)
 
 
@@ -150,7 +150,7 @@ def _other_type(target: PyTree, value: PyTree) -> MutationError:
 
 
 def _unlike(target: PyTree, value: PyTree) -> str:
-    """The fields of two arrays of one type that differ in more than numbers."""
+    """Return the fields of two arrays of one type that differ in more than numbers."""
 
     def differs(a: PyTree, b: PyTree) -> bool:
         is_static = not any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(a))
@@ -162,7 +162,7 @@ def _unlike(target: PyTree, value: PyTree) -> str:
 
 
 def described(x: PyTree) -> str:
-    """A type with its static data."""
+    """Return a type with its static data."""
     if not isinstance(x, AbstractArray):
         return describe(x) if hasattr(x, "dtype") else repr(x)
     leaves, tree = jax.tree.flatten(x)
@@ -170,25 +170,25 @@ def described(x: PyTree) -> str:
 
 
 class Text(str):
-    """A text without quotes, for a repr."""
+    """A text that a repr shows without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def shown_type(x: PyTree) -> Text:
-    """Dtype and shape, as a repr shows them."""
+    """Return dtype and shape, as a repr shows them."""
     return Text(f"{x.dtype}[{','.join(map(str, np.shape(x)))}]")
 
 
 def _check_batch(target: PyTree, value: PyTree, count: int) -> None:
-    """One array of a batch has the shape of one array; only a batch is broadcast."""
+    """Raise unless one array of a batch has the shape of one array; only a batch broadcasts."""
     expected, got = tuple(target.shape), tuple(value.shape)
     core = len(expected) - count
     fits = got[len(got) - core :] == expected[count:] and _broadcasts(got, expected)
     if not fits:
         raise _wrong_shape(got, expected)
-    # Broadcast, a field would be another one: two equal columns in the place of one.
+    # Broadcast fields change the array: two equal columns instead of one.
     cores = [
         np.shape(leaf)[len(getattr(x, "batch_shape", ())) :]
         for x in (target, value)
@@ -242,11 +242,11 @@ def _kind(dtype: DTypeLike) -> int:
 
 
 def cast(value: PyTree, dtype: DTypeLike) -> Array:
-    """A dense value in another dtype of its kind, or of a wider kind."""
+    """Return a dense value in another dtype of its kind, or of a wider kind."""
     got = value.dtype if hasattr(value, "dtype") else jnp.result_type(jnp.asarray(value))
     if got == dtype:
         return jnp.asarray(value) if not isinstance(value, jax.Array) else value
-    weak = type(value) is int and _kind(dtype) >= 1  # a number as it is written is of any kind
+    weak = type(value) is int and _kind(dtype) >= 1  # a literal number is of any kind
     if not weak and (_kind(dtype) == -1 or not 0 <= _kind(got) <= _kind(dtype)):
         raise MutationError(
             message(

@@ -1,7 +1,7 @@
-"""Reductions of a batch of structured arrays: what their axes mean.
+"""Reductions of a batch of structured arrays, and the meaning of their axes.
 
-An operation on matrices is mapped over a batch as it is. A sum, a norm and an inner product are
-not: they reduce all axes of an array, those of the batch too, or the axes that they are told.
+Other operations on matrices are simply mapped over a batch. A sum, a norm and an inner product
+reduce all axes of an array, also those of the batch, or the axes that the caller names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import _checks as checks, _norms as norms
 
 
 def total(op: Operation, a: AbstractArray, *, axis: Axis = None) -> Natural:
-    """The sum of a batch over all entries, or along axes; over the batch alone it keeps a type."""
+    """Sum a batch over all entries, or along axes; over the batch alone it keeps a type."""
     batch = a.batch_shape
     if axis is None:
         return jnp.sum(over_batches(op.name, op, (a,), (batch,)))
@@ -47,7 +47,7 @@ def _sum_of_arrays(a: AbstractArray, axes: tuple[int, ...]) -> Natural:
 def norm(
     op: Operation, a: AbstractArray, *, ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> AnyArray:
-    """The norm of all entries of a batch, or of its matrices, or along other axes."""
+    """Return the norm of all entries of a batch, or of its matrices, or along other axes."""
     batch = a.batch_shape
     count = len(batch)
     if axis is None:
@@ -66,7 +66,7 @@ def norm(
 
 
 def dot(op: Operation, a: Natural, b: Natural) -> Scalar:
-    """The sum of all products of entries of two batches of one shape."""
+    """Return the sum of all products of entries of two batches of one shape."""
     checks.pairing(op.name, a, b)
     batch = max((x.batch_shape for x in (a, b) if isinstance(x, AbstractArray)), key=len)
     own = (leading(x, len(x.shape) - len(batch)) for x in (a, b))
@@ -74,7 +74,7 @@ def dot(op: Operation, a: Natural, b: Natural) -> Scalar:
 
 
 def refused(name: str, op: Function) -> Function:
-    """An operation under a name of NumPy, which for a batch means something else."""
+    """Make an operation under NumPy's name raise for a batch, where NumPy means something else."""
 
     @functools.wraps(op)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -95,7 +95,7 @@ def refused(name: str, op: Function) -> Function:
 
 
 def _axes(name: str, a: AbstractArray, axis: Axis) -> tuple[int, ...]:
-    """The axes counted from the first. **Raises:** `ShapeError` if one is out of range."""
+    """Count the axes from the first. **Raises:** `ShapeError` if one is out of range."""
     axes = axis if isinstance(axis, tuple) else (-1 if axis is None else axis,)
     if not all(isinstance(i, int | np.integer) and -a.ndim <= i < a.ndim for i in axes):
         raise ShapeError(f"{name}: axis {axis} is out of range for shape {a.shape}.")

@@ -1,13 +1,13 @@
-"""What an operation asks of the shapes of its arguments, once for all implementations.
+"""Checks of the argument shapes of operations, shared by all implementations.
 
 JAX broadcasts where linear algebra would not, and an implementation for one type sees fields, not
-shapes: `Diagonal(n) @ b` of a `b` with one row would give a matrix of the wrong size in silence. So
-operations say here what fits, and no implementation, ours or a user's, is asked before.
+shapes. `Diagonal(n) @ b` with a `b` of one row would silently give a matrix of the wrong size. So
+each operation checks shapes first, before any implementation, ours or a user's, runs.
 
     @operation(dense=True, check=one_system)
     def solve(a, b): ...
 
-Of dense arguments alone they see the last axes, those of one array (`core_ndims`), without a batch.
+With dense arguments only, they see the last axes, those of one array (`core_ndims`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tanjax.arrays import is_structured, shape as shape_of
 
 
 def described(x: PyTree) -> str:
-    """The type for messages: the class of a structured array, the dtype of a dense one."""
+    """Return the type for messages: the class of a structured array, the dtype of a dense one."""
     kind = type(x).__name__ if is_structured(x) else str(jnp.result_type(x))
     return f"{kind}{list(shape_of(x))}"
 
 
 def inner_dimensions(name: str, a: PyTree, b: PyTree) -> None:
-    """The last axis of `a` is the first of `b`."""
+    """Raise `ShapeError` unless the last axis of `a` fits the first of `b`."""
     p, q = shape_of(a), shape_of(b)
     if len(p) not in (1, 2) or len(q) not in (1, 2) or p[-1] != q[0]:
         raise ShapeError(
@@ -38,20 +38,20 @@ def inner_dimensions(name: str, a: PyTree, b: PyTree) -> None:
 
 
 def one_shape(name: str, a: PyTree, b: PyTree, hint: str = "") -> None:
-    """Two arrays of one shape."""
+    """Raise `ShapeError` unless two arrays have one shape."""
     if shape_of(a) != shape_of(b):
         text = f"{name}: shapes {shape_of(a)} and {shape_of(b)} differ."
         raise ShapeError(message(text, hint=hint))
 
 
 def pairing(name: str, a: PyTree, b: PyTree) -> None:
-    """Two arrays of one shape, whose entries are multiplied one by one and added."""
+    """Raise `ShapeError` unless two arrays have one shape, for products entry by entry."""
     product = "the product of matrices is `a @ b`, and NumPy's `dot` is `tanjax.numpy.dot`."
     one_shape(name, a, b, hint=f"`tj.dot` is the sum of the products of entries; {product}")
 
 
 def elementwise(name: str, a: PyTree, b: PyTree) -> None:
-    """Two structured arrays of one shape; a dense one broadcasts."""
+    """Raise `ShapeError` unless two structured arrays have one shape; a dense one broadcasts."""
     if is_structured(a) and is_structured(b):
         return one_shape(name, a, b)
     try:
@@ -62,20 +62,20 @@ def elementwise(name: str, a: PyTree, b: PyTree) -> None:
 
 
 def axes(name: str, a: PyTree) -> None:
-    """At least the two axes of a matrix."""
+    """Raise `ShapeError` unless an array has the two axes of a matrix."""
     if len(shape_of(a)) < 2:
         raise ShapeError(f"{name}: needs a matrix, got {described(a)}.")
 
 
 def square(name: str, a: PyTree) -> None:
-    """A square matrix."""
+    """Raise `ShapeError` unless an array is a square matrix."""
     shape = shape_of(a)
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ShapeError(f"{name}: needs a square matrix, got {described(a)}.")
 
 
 def one_system(name: str, a: PyTree, b: PyTree) -> None:
-    """A square matrix and right-hand sides of its size."""
+    """Raise `ShapeError` unless `a` is a square matrix and `b` has right-hand sides of its size."""
     square(name, a)
     if len(shape_of(b)) not in (1, 2) or shape_of(b)[0] != shape_of(a)[0]:
         given, matrix = list(shape_of(b)), list(shape_of(a))
@@ -83,21 +83,21 @@ def one_system(name: str, a: PyTree, b: PyTree) -> None:
 
 
 def whole_number(name: str, parameter: str, value: object) -> None:
-    """A whole number of Python or NumPy."""
+    """Raise unless a value is a whole number of Python or NumPy."""
     if not isinstance(value, numbers.Integral):
         hint = "`tj.fractional_matrix_power(a, t)` takes others."
         raise _no_number(name, parameter, "whole", value, hint)
 
 
 def real_number(name: str, parameter: str, value: object) -> None:
-    """A real number of Python or NumPy."""
+    """Raise unless a value is a real number of Python or NumPy."""
     if not isinstance(value, numbers.Real):
         hint = "for a traced one write `tj.expm(t * tj.logm(a))`."
         raise _no_number(name, parameter, "real", value, hint)
 
 
 def tolerance(name: str, parameter: str, value: object) -> None:
-    """A real number of Python or NumPy, or none."""
+    """Raise unless a value is a real number of Python or NumPy, or `None`."""
     if value is not None and not isinstance(value, numbers.Real):
         hint = f"`float({parameter})`; `jax.numpy.linalg` takes a traced one, of a dense array."
         raise _no_number(name, parameter, "real", value, hint)
@@ -109,7 +109,7 @@ def _no_number(name: str, parameter: str, kind: str, value: object, hint: str) -
 
 
 def quadratic(name: str, a: PyTree, x: PyTree) -> None:
-    """A square matrix and a vector of its size."""
+    """Raise `ShapeError` unless `a` is a square matrix and `x` a vector of its size."""
     if len(shape_of(x)) != 1 or shape_of(a) != shape_of(x) * 2:
         raise ShapeError(
             f"{name}: needs a square matrix and a vector, got {shape_of(a)} and {shape_of(x)}."
@@ -117,7 +117,7 @@ def quadratic(name: str, a: PyTree, x: PyTree) -> None:
 
 
 def sylvester(name: str, a: PyTree, b: PyTree, q: PyTree) -> None:
-    """Square `a` and `b`, or batches, and a `q` with the rows of `a` and the columns of `b`."""
+    """Raise `ShapeError` unless `a`, `b` are square and `q` fits their sizes; also batches."""
     p, s, r = shape_of(a), shape_of(b), shape_of(q)
     fits = min(map(len, (p, s, r))) >= 2 and p[-1] == p[-2] == r[-2] and s[-1] == s[-2] == r[-1]
     if not fits:
@@ -128,7 +128,7 @@ def sylvester(name: str, a: PyTree, b: PyTree, q: PyTree) -> None:
 
 
 def lyapunov(name: str, a: PyTree, q: PyTree) -> None:
-    """Two square matrices of one size, or batches of them."""
+    """Raise `ShapeError` unless `a` and `q` are square matrices of one size, or batches of them."""
     p, r = shape_of(a), shape_of(q)
     if min(len(p), len(r)) < 2 or not p[-1] == p[-2] == r[-1] == r[-2]:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""The promise that a matrix is positive definite, checked."""
+"""A check of the promise that a matrix is positive definite."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from ._operations import cholesky, diagonal
 
 
 def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*batch n n"]:
-    r"""`a` with the promise `definite=True`, if it is positive definite; otherwise an error.
+    r"""Return `a` with the promise `definite=True` if it is positive definite; otherwise raise.
 
-    `tj.Symmetric(data, definite=True)` believes its author, and operations give nan where it is
-    broken. This looks: of `Symmetric` and `Hermitian` a Cholesky factor is made and thrown away;
-    of `Kronecker`, `BlockDiagonal` and positive multiples each part is looked at and promised.
-    Any other type is returned as it is.
+    `tj.Symmetric(data, definite=True)` is not checked, and operations give nan if it is wrong. This
+    function checks. For `Symmetric` and `Hermitian` it computes a Cholesky factor and discards it.
+    For `Kronecker`, `BlockDiagonal` and positive multiples it checks and promises each part. Any
+    other type is returned unchanged.
 
     **Arguments:** `a`, of a type that is Hermitian, `(n, n)`; a quantity keeps its unit.
 
     **Cost:** that of `tj.cholesky`: $n^3/3$ for `Symmetric`, $O(n)$ for `Diagonal`.
     **Derivative:** that of the identity.
     **Raises:** `NotDefiniteError` for a matrix with an eigenvalue of 0 or below, up to rounding. A
-    compiled program raises when it runs, with the same words, as `equinox.error_if` does.
+    compiled program raises when it runs, with the same message, as `equinox.error_if` does.
     `ShapeError` for a dense array, and for types that may hold matrices that are not Hermitian.
     """
     if isinstance(a, Identity):
@@ -66,14 +66,14 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
 
 
 def _checked(x: Natural, holds: bool | Bool[AnyArray, ""], a: Natural) -> Natural:
-    """`x`, if something holds of `a`: asked now if that is known, otherwise in the program."""
+    """Return `x` if the condition holds, checked now if it is known, otherwise in the program."""
     text = message(
         f"assert_definite: {described(a)} is not positive definite.",
         "why: an eigenvalue is 0 or below, up to rounding, or an entry is not finite.",
         hint="add a multiple of `tj.Identity`, or use the matrix without the promise.",
     )
     if isinstance(holds, jax.core.Tracer):
-        import equinox as eqx  # a tenth of the time of `import tanjax`
+        import equinox as eqx  # takes a tenth of the time of `import tanjax`
 
         return eqx.error_if(x, ~holds, text)
     if not holds:

@@ -1,20 +1,19 @@
 """A factorised matrix: factor once, solve many.
 
-The factor of a matrix costs $O(n^3)$, what follows from it $O(n^2)$, and so it should be kept. But
-to differentiate through a factor costs several times what it costs to make. So a `Factorization`
-holds both: the matrix, by which everything is differentiated, and its factors, which are constants
-to JAX. What is computed from them states its derivative in terms of the matrix, and uses the same
-factors for that.
+The factor of a matrix costs $O(n^3)$ and each use of it $O(n^2)$, so it should be kept. But
+differentiating through a factor costs several times as much as computing it. So a `Factorization`
+holds the matrix, through which JAX differentiates, and its factors, which are constants to JAX.
+Each result states its derivative in terms of the matrix and computes it with the same factors.
 
     f = tj.factorize(a)
     loss = f.inv_quad(b) + f.logdet()
     sample = f.root() @ z
 
-How a type is factorised is said by `@tj.factorize.implementation(Type)`, which makes a
+`@tj.factorize.implementation(Type)` registers the factorisation of a type. It makes a
 `Factorization` of the matrix, its parts, and a `FactorizationPlan`: functions of these.
 
-Sharp edge: factors made outside of a function and used inside do not follow a matrix that changes;
-`tj.factorize` belongs where the matrix is made.
+Sharp edge: factors made outside of a function do not follow a matrix that changes inside. Call
+`tj.factorize` where the matrix is made.
 """
 
 from __future__ import annotations
@@ -54,17 +53,18 @@ from ._operations import SlogdetResult
 
 
 class FactorizationPlan(NamedTuple):
-    """How to use the parts of a factorised matrix.
+    """Functions that use the parts of a factorised matrix.
 
     `solve(matrix, parts, b, transposed)`: the solution for right-hand sides `(..., n, k)`, with the
     matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm;
     `root(matrix, parts, z, adjoint)`: `r @ z`, or `r^H @ z`, for columns `z` and one `r` with
-    `r @ r^H = a`; `cholesky(matrix, parts)`: the dense lower factor, where the parts tell it, which
-    serves as a root, too; `inv_quad(matrix, parts, b)`: `b^H a^-1 b` of a Hermitian matrix, where a
-    second solution for its derivative would be dear; `diagonal_of_inverse(matrix, parts)`.
+    `r @ r^H = a`; `cholesky(matrix, parts)`: the dense lower factor, if the parts give it, which
+    also serves as a root; `inv_quad(matrix, parts, b)`: `b^H a^-1 b` of a Hermitian matrix, if a
+    second solution for its derivative would be expensive; `diagonal_of_inverse(matrix, parts)`.
 
-    Functions of a plan are constants of their module, or of a plan that is one: by these names they
-    are pickled, and, if the module is of a rule pack, `jax.export` finds them again.
+    The functions of a plan must be module constants, or fields of a plan that is one. They are
+    pickled by these names. If the module belongs to a rule pack, `jax.export` finds them by name,
+    too.
     """
 
     solve: Function
@@ -80,7 +80,7 @@ class FactorizationPlan(NamedTuple):
 
 
 def _places_of(plan: FactorizationPlan) -> tuple[str | None, ...]:
-    """Of each function `"module:name"` or `"module:plan.field"`, `""` if it has no such place."""
+    """Return `"module:name"` or `"module:plan.field"` per function, `""` without a place."""
     return tuple(f and next(_places(f), "") for f in plan)
 
 
@@ -114,7 +114,7 @@ def _plan_at(places: tuple[str | None, ...]) -> FactorizationPlan:
 class Factorization:
     """A square matrix with its factors, made by `tj.factorize`; a pytree.
 
-    **Fields:** `matrix`, by which results are differentiated (`None` where the parts hold it);
+    **Fields:** `matrix`: results are differentiated through it (`None` if the parts hold it);
     `parts`; `plan`; `n`, the number of rows; `unit`, of a quantity (otherwise `None`);
     `batch_ndim`, the axes of a batch of structured matrices, over which the plan is mapped.
     """
@@ -173,7 +173,7 @@ class Factorization:
         return SlogdetResult(*self._mapped(self.plan.slogdet))
 
     def _mapped(self, function: Function, *args: Natural) -> PyTree:
-        """A function of the plan, for every matrix of a batch."""
+        """Apply a function of the plan to every matrix of a batch."""
         if not self.batch_ndim:
             return function(self.matrix, self.parts, *args)
         batch = jax.tree.leaves((self.matrix, self.parts))[0].shape[: self.batch_ndim]
@@ -186,19 +186,19 @@ class Factorization:
 
     @property
     def has_root(self) -> bool:
-        """Whether the factors tell a root."""
+        """True if the factors give a root."""
         return self.plan.root is not None or self.plan.cholesky is not None
 
     def root(self) -> Root:
-        r"""One `r` with `r @ r^H = a`, to be multiplied: `r @ z` has the covariance `a`.
+        r"""One `r` with `r @ r^H = a`, to multiply: `r @ z` has the covariance `a`.
 
-        The products are nan where the matrix is not positive definite, or, of a type that may hold
-        others (`Circulant`, `Banded`, `Tridiagonal`), not Hermitian. The root is the Cholesky
-        factor of dense arrays and bands, and the Hermitian root of Kronecker products plus a
-        multiple of the identity. **Returns:** a `Root`, in the square root of the unit.
+        The products are nan if the matrix is not positive definite, or not Hermitian, which
+        `Circulant`, `Banded` and `Tridiagonal` matrices may be. The root is the Cholesky factor of
+        dense arrays and bands. It is the Hermitian root of Kronecker products plus a multiple of
+        the identity. **Returns:** a `Root`, in the square root of the unit.
 
-        **Raises:** `ShapeError` if the factors tell none (`has_root`): so of a `Toeplitz` matrix,
-        and of a `Symmetric` or `Hermitian` one without `definite=True`.
+        **Raises:** `ShapeError` if the factors give no root (`has_root`): for a `Toeplitz` matrix,
+        and for a `Symmetric` or `Hermitian` one without `definite=True`.
         """
         if not self.has_root:
             raise ShapeError(
@@ -232,9 +232,9 @@ class Factorization:
     def diagonal_of_inverse(self) -> Natural:
         r"""The diagonal of `a^-1`, `(..., n)`, in one over the unit of the matrix.
 
-        **Cost:** $O(n)$ for bands, $O(n \log n)$ for `Circulant` and `Toeplitz`, $O(n r^2)$ beside
-        the base of a `LowRankUpdate`; for a `Kronecker` plus a multiple of the identity
-        $O(n \sum n_i)$, and $O(n \sum n_i^2)$ for its derivative; $O(n^3)$ for dense factors.
+        **Cost:** $O(n)$ for bands, $O(n \log n)$ for `Circulant` and `Toeplitz`; $O(n r^2)$ for a
+        `LowRankUpdate`, besides its base. For a `Kronecker` plus a multiple of the identity
+        $O(n \sum n_i)$, and $O(n \sum n_i^2)$ for the derivative. $O(n^3)$ for dense factors.
         **Raises:** `NoRuleError` if the plan of the type has none.
         **Derivative:** $\bar A = -A^{-\top}\mathrm{diag}(\bar x)A^{-\top}$.
         """
@@ -253,8 +253,8 @@ class Factorization:
 
         **Arguments:** `b`, `(n,)` or `(..., n, k)`. **Returns:** the unit of `b` squared over that
         of the matrix; real for real arguments.
-        Of a `LowRankUpdate` it keeps its digits where `b` is near the span of the update, as
-        `b @ f.solve(b)` does not.
+        For a `LowRankUpdate` with `b` near the span of the update, it keeps its digits;
+        `b @ f.solve(b)` loses them.
 
         **Derivative:** $\bar A = -\bar q\, (A^{-\top}\bar b)(A^{-1}b)^\top$.
         """
@@ -273,7 +273,7 @@ class Factorization:
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Root:
-    """A square root of a factorised matrix, made by `Factorization.root`: to be multiplied."""
+    """A square root of a factorised matrix, made by `Factorization.root`, to multiply with."""
 
     factorization: Factorization
     is_adjoint: bool = False
@@ -303,12 +303,12 @@ class Root:
 
 
 def _write(aux: tuple[FactorizationPlan, *tuple[object, ...]]) -> bytes:
-    """The static part in an exported program: the functions of a plan are told by their places."""
+    """Serialize the static part for export: functions of a plan are written as their places."""
     return write_static("Factorization", (_places_of(aux[0]), *aux[1:]))
 
 
 def _read(data: Iterable[int]) -> tuple[object, ...]:
-    """Read it again. **Raises:** `RulePackError` if no rule pack has the functions."""
+    """Deserialize the static part. **Raises:** `RulePackError` if no pack has the functions."""
     aux: PyTree = read_static(data)
     for place in aux[0]:
         module = (place or "").partition(":")[0]
@@ -333,14 +333,14 @@ export.register_pytree_node_serialization(
 
 
 def batched_factorization(op: Operation, a: AbstractArray) -> Factorization:
-    """The factorizations of a batch of structured matrices, as one."""
+    """Combine the factorizations of a batch of structured matrices into one."""
     batch = a.batch_shape
     factors = over_batches(op.name, op, (a,), (batch,))
     return dataclasses.replace(factors, batch_ndim=len(batch))
 
 
 def _paired(b: Natural, x: Natural) -> Natural:
-    """`b^H x`, over the last two axes."""
+    """Return `b^H x`, over the last two axes."""
     b = as_array(b)
     return jnp.sum(jnp.conj(b) * x, axis=-1 if b.ndim == 1 else (-2, -1))
 
@@ -350,7 +350,7 @@ def _real(x: Natural) -> DType:
 
 
 def units_of_factorization(raw: Function, a: Unitful) -> Factorization:
-    """The factorization of a quantity: that of its numbers, which remembers the unit."""
+    """Factorize a quantity: its numbers, with the unit kept in the result."""
     if not a.label.is_linear:
         raise not_linear("factorize", "a", a.label)
     if a.label.is_dimensionless:

@@ -1,11 +1,11 @@
-"""Factorizations and what follows from them: names, signatures, meanings for dense arrays.
+"""Factorizations and related operations: names, signatures, dense implementations.
 
-As in `_operations`, what they mean for structured arrays, and how they are differentiated, is said
-by the rule pack `tanjax_rules.factorizations`.
+As in `_operations`, the rule pack `tanjax_rules.factorizations` holds the implementations for
+structured arrays and the derivatives.
 
-Sharp edges. Factors of a matrix are not unique, and are not differentiable where the matrix has
-equal eigenvalues or singular values: `eigh` and `svd` say what they do there. The factors of a
-structured matrix come in the order of its structure, not sorted, so that they keep the structure.
+Sharp edges. Factors of a matrix are not unique, and not differentiable if the matrix has equal
+eigenvalues or singular values: see the derivatives of `eigh` and `svd`. The factors of a structured
+matrix come in the order of its structure, not sorted, so that they keep the structure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._operations import BY_NAME
 
 
 def by_flags(choose: Callable[..., str], *names: str) -> Function:
-    """The unit function of an operation whose unit signature depends on static arguments."""
+    """Return the unit function of an operation whose unit signature depends on static arguments."""
 
     def call(raw: Any, *args: PyTree) -> PyTree:
         return UnitFunction(raw.__name__, raw, choose(**raw.keywords), names=names)(*args)
@@ -37,14 +37,14 @@ def by_flags(choose: Callable[..., str], *names: str) -> Function:
 
 
 class EighResult(NamedTuple):
-    """What `eigh` gives: real `eigenvalues` `(..., n)` and `eigenvectors`, the columns."""
+    """The result of `eigh`: real `eigenvalues` `(..., n)` and `eigenvectors`, the columns."""
 
     eigenvalues: Float[AnyArray, "*batch n"]
     eigenvectors: Inexact[AnyArray, "*batch n n"]
 
 
 class SVDResult(NamedTuple):
-    """What `svd` gives: `a = U @ diag(S) @ Vh`, with `S` real and not negative."""
+    """The result of `svd`: `a = U @ diag(S) @ Vh`, with `S` real and not negative."""
 
     U: Natural
     S: Natural
@@ -52,14 +52,14 @@ class SVDResult(NamedTuple):
 
 
 class QRResult(NamedTuple):
-    """What `qr` gives: `a = Q @ R`, `Q` with orthonormal columns, `R` upper triangular."""
+    """The result of `qr`: `a = Q @ R`, `Q` with orthonormal columns, `R` upper triangular."""
 
     Q: Natural
     R: Natural
 
 
 class LUResult(NamedTuple):
-    """What `lu` gives: `a = P @ L @ U`, a permutation, unit lower and upper triangular."""
+    """The result of `lu`: `a = P @ L @ U`, a permutation, unit lower and upper triangular."""
 
     P: Natural
     L: Natural
@@ -70,31 +70,31 @@ class LUResult(NamedTuple):
 def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighResult:
     r"""Eigenvalues and eigenvectors of a Hermitian matrix, as an `EighResult`.
 
-    **Arguments:** `a`, `(..., n, n)`; of a dense one the Hermitian part counts. `invariant`: a
+    **Arguments:** `a`, `(..., n, n)`: the Hermitian part of a dense one counts. `invariant`: a
     promise about the loss, see below.
 
     **Order:** ascending for dense, `Symmetric`, `Hermitian` and `SymTridiagonal` arrays, whose
-    eigenvectors are dense. A `Diagonal`, `Identity`, `Kronecker`, `BlockDiagonal` or `Scaled` has
-    them in the order of its structure, and eigenvectors of its type. Eigenvalues carry the unit,
-    eigenvectors none.
+    eigenvectors are dense. A `Diagonal`, `Identity`, `Kronecker`, `BlockDiagonal` or `Scaled` gives
+    them in the order of its structure, with eigenvectors of its type. Eigenvalues carry the unit;
+    eigenvectors have none.
 
     **Cost:** $O(n^3)$; by factors for `Kronecker`, by blocks for `BlockDiagonal`. For a
-    `SymTridiagonal` $4n^3/3$ operations of products and $O(n^2)$ others, and gradients of its
-    diagonals alone; to compile it takes a second or two for every halving of `n` down to 128.
+    `SymTridiagonal` $4n^3/3$ operations of products and $O(n^2)$ others; gradients go to its
+    diagonals only. Compilation takes a second or two for every halving of `n` down to 128.
     **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type.
 
     **Derivative:** $\bar A = V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(V^H \bar V))V^H$
-    with $F_{ij} = 1/(\lambda_j - \lambda_i)$. Eigenvalues closer than $16 \epsilon \|A\|$ count as
-    equal, and their eigenvectors have no derivative. A loss has one all the same if it depends on
-    equal eigenvalues symmetrically, and on their eigenvectors through the projector only. Reverse
-    mode sees that in its cotangent: within equal eigenvalues $\bar\lambda$ is constant and
-    $V^H\bar V$ Hermitian. Then $F = 0$ there is right; otherwise the gradient is `nan`. So that no
-    other loss passes by chance, the basis of such eigenvectors is turned while differentiating.
-    If the cotangent of the eigenvectors is zero in every entry, they count as unused: the gradient
-    is that of `eigvalsh`, and `nan` if the very same number has two cotangents.
-    Forward mode, and second derivatives, do not see the loss: tangents of the eigenvectors of
-    equal eigenvalues are `nan` there. `invariant=True` promises that the loss is one of those
-    above: nothing is asked then, in either mode; with a broken promise the gradient is wrong.
+    with $F_{ij} = 1/(\lambda_j - \lambda_i)$. Eigenvalues closer than $16 \epsilon \|A\|$
+    count as equal, and their eigenvectors have no derivative. The loss still has one if it depends
+    on equal eigenvalues symmetrically, and on their eigenvectors only through the projector.
+    Reverse mode checks that in the cotangent: within equal eigenvalues $\bar\lambda$ is constant
+    and $V^H\bar V$ Hermitian. Then $F = 0$ there is right; otherwise the gradient is `nan`. So that
+    no other loss passes by chance, the basis of these eigenvectors is turned while differentiating.
+    If the cotangent of the eigenvectors is zero in every entry, they count as unused. The gradient
+    is then that of `eigvalsh`, and `nan` if one and the same number has two cotangents. Forward
+    mode and second derivatives do not see the loss: tangents of the eigenvectors of equal
+    eigenvalues are `nan` there. `invariant=True` promises that the loss has the property above and
+    skips the check in both modes. If the promise is wrong, so is the gradient.
 
     **References:** Giles 2008, 3.1; Magnus 1985; Gu and Eisenstat 1995 (tridiagonal).
     """
@@ -106,11 +106,11 @@ def eigvalsh(a: Shaped[AnyArray, "*batch n n"]) -> Float[AnyArray, "*batch n"]:
     r"""Eigenvalues of a Hermitian matrix `(..., n, n)`, real, ascending for every type.
 
     **Cost:** $O(n^3)$; by factors for `Kronecker`, by blocks for `BlockDiagonal`, $O(n \log n)$ for
-    `Diagonal`; $O(n^2)$ with $O(n)$ memory for `SymTridiagonal`, by bisection, and that of `eigh`
-    if it is differentiated. **Raises:** `ShapeError` as `eigh`.
-    **Derivative:** $\bar A = V\,\mathrm{diag}(\bar\lambda)V^H$, finite for every matrix: where
-    eigenvalues are equal, that of every symmetric function of them, and otherwise one of the
-    directional derivatives (a subgradient for `eigvalsh(a)[-1]`).
+    `Diagonal`. For `SymTridiagonal`, bisection takes $O(n^2)$ with $O(n)$ memory; differentiation
+    costs one `eigh`. **Raises:** `ShapeError` as `eigh`.
+    **Derivative:** $\bar A = V\,\mathrm{diag}(\bar\lambda)V^H$, finite for every matrix. At equal
+    eigenvalues it is the derivative of every symmetric function of them. For other functions it is
+    a directional derivative (a subgradient for `eigvalsh(a)[-1]`).
     """
     return jnp.linalg.eigvalsh(a)
 
@@ -140,19 +140,19 @@ def svd(
 
     **Order:** descending for arrays that store all entries. `Diagonal`, `Identity`, `Kronecker`,
     `BlockDiagonal` and `Scaled` give factors of their type, in the order of the structure. These,
-    and `LowRank` of rank $r$ (in $O((m + n) r^2)$), may give fewer triples than $k$: the singular
-    values left out are zero. Those of a `Circulant` and of a real `SymTridiagonal` alone are the
-    sizes of their eigenvalues, in the order of the Fourier transform and descending. Singular
-    values carry the unit.
+    and `LowRank` of rank $r$ (in $O((m + n) r^2)$), may give fewer triples than $k$: the omitted
+    singular values are zero. The values alone of a `Circulant` and of a real `SymTridiagonal` are
+    the absolute eigenvalues: in the order of the Fourier transform, and descending. Singular values
+    carry the unit.
 
-    **Raises:** `ShapeError` if a structured `a` is no matrix.
+    **Raises:** `ShapeError` if a structured `a` is not a matrix.
 
-    **Derivative:** with $P = U^H \dot A V$ of the thin factors, by $1/(\sigma_j - \sigma_i)$ of its
-    Hermitian and $1/(\sigma_j + \sigma_i)$ of its skew part, also for full matrices, where only
-    the span of the added columns counts. Equal and zero singular values are treated as `eigh`
-    treats equal eigenvalues: right for a loss that does not depend on the choice of the vectors,
-    `nan` for others; vectors with zero cotangents count as unused. Of the values alone it is
-    $U\,\mathrm{diag}(\bar s)V^H$, always finite.
+    **Derivative:** let $P = U^H \dot A V$ with the thin factors. Its Hermitian part is divided by
+    $\sigma_j - \sigma_i$ and its skew part by $\sigma_j + \sigma_i$. The same holds for full
+    matrices, where only the span of the added columns counts. Equal and zero singular values are
+    treated as `eigh` treats equal eigenvalues: right for a loss that does not depend on the choice
+    of the vectors, `nan` for others. Vectors with zero cotangents count as unused. For the values
+    alone it is $U\,\mathrm{diag}(\bar s)V^H$, always finite.
 
     **References:** Giles 2008, 3.2; Wan and Zhang 2019.
     """
@@ -176,9 +176,10 @@ def qr(a: Shaped[AnyArray, "*batch m n"], mode: str = "reduced") -> QRResult | N
     r"""The QR decomposition of `(..., m, n)`, as a `QRResult`, or `R` alone for `mode="r"`.
 
     **Arguments:** `mode`: `"reduced"` ($k = \min(m, n)$ columns of `Q`), `"complete"` or `"r"`.
-    **Types:** a `Kronecker` gives Kronecker factors, a `BlockDiagonal` of blocks that are not wide
-    blocks, an upper `Triangular` and a `Diagonal` themselves as `R`. `R` carries the unit.
-    **Raises:** `ShapeError` if a structured `a` is no matrix.
+    **Types:** a `Kronecker` gives Kronecker factors. A `BlockDiagonal` gives blocks if its blocks
+    are not wide. An upper `Triangular` and a `Diagonal` give themselves as `R`. `R` carries the
+    unit.
+    **Raises:** `ShapeError` if a structured `a` is not a matrix.
     **Derivative:** that of JAX; it needs the first $k$ columns to be independent, otherwise `nan`.
     """
     checks.known_mode(mode)
@@ -191,8 +192,9 @@ def lu(a: Shaped[AnyArray, "*batch m n"]) -> LUResult:
     r"""The LU decomposition with partial pivoting of `(..., m, n)`, as an `LUResult`.
 
     **Types:** `Kronecker` and `BlockDiagonal` give factors of their type (pivots within a factor or
-    block); an upper `Triangular` and a `Diagonal` themselves as `U`; structured arrays are square.
-    `U` carries the unit. **Cost:** $2n^3/3$. **Derivative:** that of JAX, for a fixed permutation.
+    block). An upper `Triangular` and a `Diagonal` give themselves as `U`. Structured arrays must be
+    square. `U` carries the unit. **Cost:** $2n^3/3$. **Derivative:** that of JAX, for a fixed
+    permutation.
     """
     return LUResult(*jax.scipy.linalg.lu(a))
 
@@ -209,8 +211,8 @@ def pinv(
 ) -> Inexact[AnyArray, "*batch n m"]:
     r"""The Moore-Penrose inverse of `(..., m, n)`, of a type that can express it.
 
-    **Arguments:** `rtol`: singular values below `rtol` times the largest count as zero
-    (default $10 \max(m, n)\,\epsilon$); of factors and blocks, the largest of the same factor.
+    **Arguments:** `rtol`: singular values below `rtol` times the largest count as zero (default
+    $10 \max(m, n)\,\epsilon$); for factors and blocks, the largest of the same factor.
     **Cost:** one thin SVD; $O((m + n) r^2)$ for `LowRank`, by factors and blocks.
     **Derivative:** at constant rank, with $C = A^+$: $\bar A = -C^\top\bar C C^\top + \dots$
     **References:** Golub and Pereyra 1973.
@@ -257,11 +259,11 @@ def solve_triangular(
     lower: Factor | None = None,
     unit_diagonal: bool = False,
 ) -> Inexact[AnyArray, " ..."]:
-    r"""The `x` with `a @ x = b` for a triangular `a`, `(..., n, n)`; only its triangle is read.
+    r"""The `x` with `a @ x = b` for a triangular `a`, `(..., n, n)`; reads only that triangle.
 
     **Arguments:** `b`, `(n,)` or `(..., n, k)`; `trans`: 0 or `"N"`, 1 or `"T"`, 2 or `"C"`: solve
-    with `a`, its transpose, its conjugate transpose; `lower` (default: upper for dense arrays,
-    what it is for a `Triangular`); `unit_diagonal`: the diagonal counts as ones.
+    with `a`, its transpose, its conjugate transpose; `lower` (default: upper for dense arrays, the
+    triangle of a `Triangular`); `unit_diagonal`: the diagonal counts as ones.
     **Raises:** `ShapeError` for a structured `a` that is not triangular, or in another triangle.
     **Derivative:** that of `solve`, on the triangle. **References:** Giles 2008, 2.3.1.
     """
@@ -283,9 +285,9 @@ def condition_number(
     r"""The condition number `norm(a, p) * norm(inv(a), p)` of `(..., n, n)`; without a unit.
 
     **Arguments:** `p`: an order of `norm`; `None` and 2 are $\sigma_{\max}/\sigma_{\min}$, -2 its
-    inverse, both also for matrices that are not square. A singular matrix gives `inf`.
-    (The name `tj.cond` belongs to the branch; `tanjax.numpy.linalg.cond` is this one.)
-    **Derivative:** that of its norms: where extreme singular values are equal, a subgradient.
+    inverse, both also for matrices that are not square. A singular matrix gives `inf`. (`tj.cond`
+    is the branch; `tanjax.numpy.linalg.cond` is this function.)
+    **Derivative:** that of its norms; a subgradient if extreme singular values are equal.
     """
     if p not in (None, 2, -2):
         return jnp.linalg.cond(a, p)
@@ -304,7 +306,7 @@ def condition_number(
 def matrix_rank(
     a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
 ) -> Integer[AnyArray, "*batch"]:
-    r"""How many singular values of `(..., m, n)` exceed `rtol` times the largest; an integer.
+    r"""The number of singular values of `(..., m, n)` above `rtol` times the largest.
 
     **Arguments:** `rtol`, default $\max(m, n)\,\epsilon$. **Cost:** that of the singular values.
     **Derivative:** none: the rank is a step function.
@@ -325,7 +327,7 @@ def matrix_rank(
     batched=batched_factorization,
 )
 def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
-    r"""Factorise a square matrix once, to solve with it and ask for its determinant many times.
+    r"""Factorise a square matrix once, for many solutions, determinants and roots.
 
     **Arguments:** `a`, `(n, n)`, of any type; a dense one also `(..., n, n)`.
     **Returns:** a `Factorization` `f`, a pytree: `f.solve(b)`, `f.logdet()`, `f.slogdet()`,
@@ -347,9 +349,9 @@ def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
 def inv_quad_logdet(a: Shaped[AnyArray, "... n n"], b: Natural) -> tuple[Natural, Natural]:
     r"""`(b^H a^-1 b, log(abs(det(a))))` by one factorisation.
 
-    **Arguments:** `a`, `(..., n, n)`; `b`, `(n,)` or `(..., n, k)`, whose columns are summed over.
-    With an `estimator` as in `logdet`, solved by `solver` and `options` as in `solve`, or by the
-    estimator's own.
+    **Arguments:** `a`, `(..., n, n)`; `b`, `(n,)` or `(..., n, k)`: the result sums over its
+    columns. `estimator` as in `logdet`, `solver` and `options` as in `solve`; by default the
+    estimator's own solver.
     **Cost:** that of `factorize` and one solve. **Raises:** `ShapeError` as `solve`.
     **Derivative:** $\bar A = -\bar q\,w w^\top + \bar y A^{-\top}$ with $w = A^{-1}b$ (real
     symmetric case).
@@ -358,7 +360,7 @@ def inv_quad_logdet(a: Shaped[AnyArray, "... n n"], b: Natural) -> tuple[Natural
     return f.inv_quad(b), f.logdet()
 
 
-# What NumPy and JAX call these; those of which they promise more are in `_as_numpy`.
+# Names of these functions in NumPy and JAX; `_as_numpy` has those with stricter contracts.
 BY_NAME["linalg"] |= {
     "eigvalsh": eigvalsh,
     "qr": qr,

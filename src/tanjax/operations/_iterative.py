@@ -1,15 +1,15 @@
-"""Systems and determinants of matrices that are only multiplied: solvers and estimators as values.
+"""Solvers and estimators, as values, for matrices that are only multiplied.
 
-A factorisation of a million equations does not fit anywhere; products with the matrix do. Who
-solves then is a choice with many parts (method, tolerances, preconditioner, first guess), some of
-them arrays that may be traced or depend on parameters. `Algorithm` holds such a choice as a pytree,
-so that it is an argument of an operation like any other, without a derivative of its own.
+The factors of a million equations do not fit in memory; products with the matrix do. An iterative
+solver has many settings: method, tolerances, preconditioner, first guess. Some of them are arrays
+that may be traced or depend on parameters. `Algorithm` holds these settings as a pytree. It is an
+argument of an operation like any other, and has no derivative.
 
     tj.solve(a, b, solver=lineax.CG(1e-6, 1e-6), options={"preconditioner": p})
     tj.logdet(a, estimator=tanjax.bridges.matfree.Lanczos(30, 10, key))
 
-A call with `solver` or `estimator` goes to an operation of its own, and one without does not know
-of them. What they do is said by the rule pack, which asks the bridges to these libraries.
+A call with `solver` or `estimator` dispatches to a separate operation; a call without them costs no
+more. The rule pack implements these operations through the bridges to the libraries.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _ARRAYS = (jax.Array, np.ndarray, np.generic, _compat.Tracer)
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
 class Algorithm:
-    """How to compute something, with all that belongs to it; a pytree of the arrays in it.
+    """A method of computation with its settings; a pytree of the arrays in it.
 
-    **Fields:** `arrays`, the leaves that are arrays; `rest`, the others, and where each belongs.
-    Made by `Algorithm.of`, read by `value`.
+    **Fields:** `arrays`: the leaves that are arrays; `rest`: the other leaves, and the place of
+    each. `Algorithm.of` makes one, and `value` returns the pytree.
     """
 
     arrays: list[PyTree]
@@ -52,7 +52,7 @@ class Algorithm:
 
     @classmethod
     def of(cls, value: PyTree) -> Algorithm:
-        """Take a pytree apart. **Raises:** `TypeError` if a leaf is neither array nor hashable."""
+        """Split a pytree. **Raises:** `TypeError` if a leaf is neither an array nor hashable."""
         leaves, tree = jax.tree.flatten(value)
         is_array = [isinstance(x, _ARRAYS) for x in leaves]
         others = tuple(None if a else x for x, a in zip(leaves, is_array, strict=True))
@@ -65,7 +65,7 @@ class Algorithm:
 
     @property
     def value(self) -> PyTree:
-        """The pytree that `of` was given."""
+        """Return the pytree given to `of`."""
         tree, is_array, others = self.rest
         arrays = iter(self.arrays)
         leaves = [next(arrays) if a else x for x, a in zip(others, is_array, strict=True)]
@@ -85,7 +85,7 @@ def _check_system(_: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None:
 
 @operation(generic=False, check=_check_system, core_ndims=(2, 2, 0))
 def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
-    r"""What `tj.solve(a, b, solver=..., options=..., throw=...)` calls, with numbers without units.
+    r"""The target of `tj.solve(a, b, solver=..., options=..., throw=...)`, on plain numbers.
 
     **Arguments:** `algorithm`, an `Algorithm` of `(solver, options, throw)`.
     **Raises, derivative:** those of `solve`; the algorithm has no derivative, because the solution
@@ -100,7 +100,7 @@ def _check_square(_: str, a: PyTree, algorithm: Algorithm) -> None:
 
 @operation(generic=False, check=_check_square, core_ndims=(2, 0))
 def logdet_by(a: SquareMatrix, algorithm: Algorithm) -> Float[AnyArray, ""]:
-    r"""What `tj.logdet(a, estimator=...)` calls, with numbers without units.
+    r"""The target of `tj.logdet(a, estimator=...)`, on plain numbers.
 
     **Arguments:** `algorithm`, an `Algorithm` of an estimator. **Derivative:** the estimate of
     $\bar y A^{-\top}$ that the estimator has.
@@ -127,8 +127,8 @@ def _solve(
     for name, fits in (("preconditioner", one / (of_a or one)), ("y0", unit)):
         if name in known:
             known[name] = _in_unit(name, known[name], fits)
-    # Without tracers the answer is looked at, and the error is one that can be read; what is
-    # traced says it when it runs.
+    # Without tracers, this checks the result and raises a readable error. A traced program raises
+    # when it runs.
     traced = any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((matrix, vector, known)))
     x = solve_by(matrix, vector, Algorithm.of((solver, known, bool(throw and traced))))
     if throw and not traced and not isinstance(x, _compat.Tracer) and bool(jnp.isnan(x).any()):
@@ -137,7 +137,7 @@ def _solve(
 
 
 def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
-    """The numbers of a quantity in the unit that it shows: tolerances count in that."""
+    """Return the numbers of a quantity in its displayed unit, which tolerances refer to."""
     if not is_quantity(x):
         return x, None
     if not x.label.is_linear:
@@ -146,7 +146,7 @@ def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
 
 
 def _in_unit(name: str, x: PyTree, unit: Unit | None) -> PyTree:
-    """The numbers of an option in the unit that it must have; plain ones count in it."""
+    """Return the numbers of an option in the unit that it must have; plain numbers already are."""
     if not is_quantity(x):
         return x
     if x.label.dimension is not (unit or one).dimension:
@@ -186,7 +186,7 @@ def _logdet(a: SquareMatrix, *, estimator: object) -> Float[AnyArray, ""]:
 
 
 def _slogdet(a: SquareMatrix, *, estimator: object) -> SlogdetResult:
-    """The sign of a positive definite matrix is 1."""
+    """Return sign 1, as of a positive definite matrix, and the logarithm."""
     value = _logdet(a, estimator=estimator)
     number = split_unit(value)[0]
     sign = jnp.where(jnp.isnan(number), number, jnp.ones_like(number))

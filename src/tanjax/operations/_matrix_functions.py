@@ -1,9 +1,9 @@
-"""Functions of matrices and matrix equations: names, signatures, and what they mean for units.
+"""Functions of matrices and matrix equations: names, signatures, and effects on units.
 
     X = tj.sqrtm(A)
     P = tj.solve_discrete_lyapunov(A, Q)
 
-What they do to dense arrays is in `matrix_functions/`, to structured ones in the rule packs.
+`tanjax.kernels` implements them for dense arrays, the rule packs for structured ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Square: TypeAlias = Shaped[AnyArray, "*batch n n"]
 
 
 def unit_of_power(raw: Any, a: Unitful, *rest: Arraylike) -> Unitful:
-    """A power of a quantity: that power of its unit."""
+    """Raise a quantity to a power, and its unit to the same power."""
     power = raw.keywords["t" if "t" in raw.keywords else "n"]
     if not a.label.is_linear:
         raise not_linear(raw.__name__, "a", a.label)
@@ -42,7 +42,7 @@ def unit_of_power(raw: Any, a: Unitful, *rest: Arraylike) -> Unitful:
 
 
 def _exact(power: float) -> Fraction:
-    """The power that is meant: a third, where `1 / 3` is written."""
+    """Return the intended exact power: a third for `1 / 3`."""
     return Fraction(power).limit_denominator(1000)
 
 
@@ -51,15 +51,14 @@ def expm(a: Square) -> Square:
     r"""The matrix exponential of `(..., n, n)`, by balancing, scaling and squaring.
 
     Entries of a matrix of states in units far apart keep their digits: a diagonal similarity with
-    powers of two makes it well scaled first.
+    powers of two first scales the matrix well.
 
-    **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric`, `Hermitian` and `SymTridiagonal`
-    (of which every function is `Symmetric`); about
-    $(20 + 2s)\,n^3$ operations for dense matrices, $s = \log_2(\|A\|_1 / 5.4)$ of the balanced
-    matrix; nan beyond $s = 32$.
+    **Cost:** $O(n)$ for `Diagonal`; one `eigh` for `Symmetric`, `Hermitian` and `SymTridiagonal`
+    (its functions are `Symmetric`). For dense matrices about $(20 + 2s)\,n^3$ operations,
+    $s = \log_2(\|A\|_1 / 5.4)$ of the balanced matrix; nan beyond $s = 32$.
     **Units:** pure numbers only. **Raises:** `ShapeError` if `a` is not square.
-    **Derivative:** $\bar A = L(A^\top, \bar X)$ with the Fréchet derivative $L$, in both modes by a
-    forward pass through the algorithm, which keeps none of its squares.
+    **Derivative:** $\bar A = L(A^\top, \bar X)$ with the Fréchet derivative $L$. Both modes compute
+    it by a forward pass through the algorithm, which stores none of its squares.
     **References:** Osborne 1960; Higham 2005; Al-Mohy and Higham 2009.
     """
     return dense.exponential(a)
@@ -69,14 +68,14 @@ def expm(a: Square) -> Square:
 def sqrtm(a: Square, *, upper_triangular: bool = False) -> Square:
     r"""The principal square root of `(..., n, n)`: eigenvalues in the right half plane.
 
-    A real matrix gives a real one. One with negative eigenvalues has no real principal root, and
-    gives nan: make it complex to get the complex one. `upper_triangular=True` saves the Schur
-    factorisation of a matrix that is upper triangular.
+    A real matrix gives a real root. A real matrix with negative eigenvalues has no real principal
+    root and gives nan: convert it to complex to get the complex root. `upper_triangular=True` saves
+    the Schur factorisation of a matrix that is upper triangular.
 
     **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric` and `Hermitian`, by factors for
     `Kronecker`; a complex Schur factorisation for dense ones (on CPU only).
     **Raises:** `ShapeError` if `a` is not square.
-    **Derivative:** $W$ of $X^\top W + W X^\top = \bar X$; `inf` or nan where `a` is singular.
+    **Derivative:** the $W$ with $X^\top W + W X^\top = \bar X$; `inf` or nan if `a` is singular.
     **References:** Björck and Hammarling 1983.
     """
     return dense.square_root(a, upper_triangular=upper_triangular)
@@ -86,9 +85,9 @@ def sqrtm(a: Square, *, upper_triangular: bool = False) -> Square:
 def logm(a: Square, *, upper_triangular: bool = False) -> Square:
     r"""The principal logarithm of `(..., n, n)`: imaginary parts of eigenvalues within $\pi$.
 
-    A real matrix gives a real one, nan if it has negative eigenvalues; a singular one gives nan or
-    `-inf`. **Units:** pure numbers only. `upper_triangular` and cost as for `sqrtm`, with some
-    square roots of the triangular factor.
+    A real matrix gives a real logarithm, or nan if it has negative eigenvalues. A singular one
+    gives nan or `-inf`. **Units:** pure numbers only. `upper_triangular` and cost as for `sqrtm`,
+    with some square roots of the triangular factor.
     **Raises:** `ShapeError` if `a` is not square.
     **Derivative:** $\bar A = L_{\exp}(X^\top, \cdot)^{-1} \bar X$, by the roots that gave $X$.
     **References:** Al-Mohy and Higham 2012; Al-Mohy, Higham and Relton 2013.
@@ -104,14 +103,15 @@ def logm(a: Square, *, upper_triangular: bool = False) -> Square:
     core_ndims=(2,),
 )
 def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = False) -> Square:
-    r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as `scipy.linalg`'s.
+    r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as in `scipy.linalg`.
 
     A whole `t` is `matrix_power`. For a traced `t` write `tj.expm(t * tj.logm(a))`.
     Negative eigenvalues of a real matrix give nan, as in `sqrtm`.
-    **Units:** $u^t$, with `t` as the fraction that it is next to. **Cost:** one `logm` and `expm`.
-    **Raises:** `ShapeError` if `a` is not square; `TypeError` for a traced `t`, or one that is no
-    real number.
-    **Derivative:** that of $A^k \exp((t - k)\log A)$, $k$ the whole number next to $t$.
+    **Units:** $u^t$, with `t` rounded to a denominator of at most 1000. **Cost:** one `logm` and
+    `expm`.
+    **Raises:** `ShapeError` if `a` is not square; `TypeError` if `t` is traced or not a real
+    number.
+    **Derivative:** that of $A^k \exp((t - k)\log A)$, with $k$ the whole number next to $t$.
     """
     return dense.fractional_power(a, t, upper_triangular=upper_triangular)
 
@@ -124,11 +124,11 @@ def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = Fal
     core_ndims=(2,),
 )
 def matrix_power(a: Square, n: int) -> Square:
-    r"""The power $A^n$ of `(..., n, n)` for a whole Python number, of the inverse if negative.
+    r"""The power $A^n$ of `(..., n, n)` for a whole Python number; of the inverse if negative.
 
-    Keeps the type of every array type whose products do; of a band it is a wider band, and dense
-    if `n` times the width is that of the matrix, or `n` negative. **Units:** $u^n$.
-    **Raises:** `ShapeError` if `a` is not square; `TypeError` if `n` is no whole number.
+    It keeps every array type whose products do. A power of a band is a wider band. It is dense if
+    `n` times the width reaches that of the matrix, or if `n` is negative. **Units:** $u^n$.
+    **Raises:** `ShapeError` if `a` is not square; `TypeError` if `n` is not a whole number.
     **Cost:** $O(\log n)$ products. **Derivative:** that of these products.
     """
     return jnp.linalg.matrix_power(a, n)
@@ -138,14 +138,14 @@ def matrix_power(a: Square, n: int) -> Square:
 def funm_hermitian(a: Square, func: Function, *, symmetrize_input: bool = True) -> Square:
     r"""$U\,\mathrm{diag}(f(\lambda))\,U^H$ of a Hermitian (or real symmetric) `(..., n, n)`.
 
-    **Arguments:** `a`: of a dense matrix, the Hermitian part is taken; `func`: from eigenvalues to
-    values, each by itself, such as `jnp.exp`; JAX must differentiate it. It may close over arrays
-    by which JAX then differentiates, too. `tj.rules.WithDifferences` gives it divided differences
-    in closed form. `symmetrize_input=False`: a dense `a` is Hermitian, which saves a pass and is
-    not checked, as in `jax.numpy.linalg.eigh`; derivatives are the same.
+    **Arguments:** `a`: for a dense matrix, the Hermitian part counts. `func`: from eigenvalues to
+    values, each separately, such as `jnp.exp`; JAX must be able to differentiate it. If it closes
+    over arrays, JAX differentiates with respect to these, too. `tj.rules.WithDifferences` gives it
+    divided differences in closed form. `symmetrize_input=False`: a dense `a` is Hermitian. This
+    saves a pass and is not checked, as in `jax.numpy.linalg.eigh`; derivatives are the same.
 
     Safe at equal eigenvalues: derivatives are divided differences with their limits,
-    $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, and those of second order.
+    $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, also of second order.
     **Units:** pure numbers. **Cost:** one `eigh`; a second derivative $n^3$ values of $f''$.
     **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type, or
     `func` changes shapes.
@@ -158,19 +158,19 @@ def funm_hermitian(a: Square, func: Function, *, symmetrize_input: bool = True) 
 def funm_multiply(
     a: Square, b: Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"], func: Function
 ) -> Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"]:
-    r"""`funm_hermitian(a, func) @ b`, without that matrix: `b` is `(n,)` or `(..., n, k)`.
+    r"""`funm_hermitian(a, func) @ b`, without forming that matrix: `b` is `(n,)` or `(..., n, k)`.
 
         y = tj.funm_multiply(A, b, jnp.sqrt)  # a Gaussian sample with the covariance A
 
-    For a root, an exponential or any other function of which only products are wanted: beside one
-    `eigh` it takes $O(n^2 k)$, and its gradient two products of $n^3$, where that of the matrix
-    takes four. **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`; `b`
-    may have any unit, which the result has. An eigenvalue that is negative only by rounding is what
-    `func` makes of it: nan for `jnp.sqrt`.
-    **Raises:** `ShapeError` as there, and if `b` does not fit.
+    Use it if you need only products with a root, an exponential or another function. Besides one
+    `eigh` it takes $O(n^2 k)$. Its gradient takes two products of $n^3$, that of the matrix four.
+    **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`. `b` may have any
+    unit, which the result has. `func` decides about an eigenvalue that is negative only by
+    rounding: nan for `jnp.sqrt`.
+    **Raises:** `ShapeError` as `funm_hermitian`, and if `b` does not fit.
     **Derivative:** $\bar A = U (f[\lambda_i, \lambda_j] \odot (U^H \bar y)(U^\top b)^\top) U^H$,
-    its Hermitian part; $\bar b = f(A)^\top \bar y$. Second derivatives by `a` and by
-    arrays that `func` closes over need distinct eigenvalues.
+    its Hermitian part; $\bar b = f(A)^\top \bar y$. Second derivatives with respect to `a`, and to
+    arrays that `func` closes over, need distinct eigenvalues.
     **References:** Daleckii and Krein 1965; Higham 2008, sections 3.2 and 13.
     """
     return dense.multiply_hermitian(a, b, func)
@@ -183,7 +183,7 @@ def solve_sylvester(
     r"""The `x` with `a x + x b = q`, for `a` `(..., m, m)`, `b` `(..., n, n)`, `q` `(..., m, n)`.
 
     Unique if no eigenvalue of `a` is minus one of `b`; else `inf` or nan.
-    **Cost:** two complex Schur factorisations (CPU only), or `eigh` where both matrices are
+    **Cost:** two complex Schur factorisations (CPU only), or `eigh` if both matrices are
     `Diagonal`, `Symmetric` or `Hermitian`. **Raises:** `ShapeError` if shapes do not fit.
     **Derivative:** with $A^\top W + W B^\top = \bar X$ by the same factors: $\bar Q = W$,
     $\bar A = -W X^\top$, $\bar B = -X^\top W$. **References:** Bartels and Stewart 1972.
@@ -198,9 +198,9 @@ def solve_lyapunov(
 ) -> Shaped[AnyArray, "*_ n n"]:
     r"""The `x` with `a x + x a^H = q`: `scipy.linalg.solve_continuous_lyapunov`, with its sign.
 
-    So the covariance of $dx = A x\,dt + dw$ is `solve_lyapunov(A, -Q)`. A `Symmetric` or
-    `Hermitian` `q` gives such an `x`. **Cost:** one complex Schur factorisation (CPU only), or
-    `eigh`. **Raises:** `ShapeError` if shapes do not fit.
+    The covariance of $dx = A x\,dt + dw$ is `solve_lyapunov(A, -Q)`. A `Symmetric` or `Hermitian`
+    `q` gives an `x` of that type. **Cost:** one complex Schur factorisation (CPU only), or `eigh`.
+    **Raises:** `ShapeError` if shapes do not fit.
     **Derivative:** with $A^\top W + W \overline A = \bar X$: $\bar Q = W$, and for real matrices
     $\bar A = -W X^\top - W^\top X$.
     """
@@ -214,8 +214,9 @@ def solve_discrete_lyapunov(
 ) -> Shaped[AnyArray, "*_ n n"]:
     r"""The `x` with `x - a x a^H = q`: `scipy.linalg.solve_discrete_lyapunov`, with its sign.
 
-    The covariance of $x_{k+1} = A x_k + w_k$. Unique if no product of two eigenvalues of `a` (one
-    conjugated) is 1. **Units:** `a` is a pure number. **Cost, errors:** those of `solve_lyapunov`.
+    It is the covariance of $x_{k+1} = A x_k + w_k$. Unique if no product of two eigenvalues of `a`
+    (one conjugated) is 1. **Units:** `a` is a pure number. **Cost, errors:** those of
+    `solve_lyapunov`.
     **Derivative:** with $W - A^\top W \overline A = \bar X$: $\bar Q = W$, and for real matrices
     $\bar A = W A X^\top + W^\top A X$. **References:** Kitagawa 1977.
     """
@@ -224,11 +225,11 @@ def solve_discrete_lyapunov(
 
 
 def complex_sqrtm(a: Square) -> Square:
-    """SciPy's root is complex, so that negative eigenvalues have one."""
+    """Return the complex root, as SciPy does, so that negative eigenvalues have one."""
     return sqrtm(a.astype(np.promote_types(a.dtype, np.complex64)))
 
 
-# The functions of JAX that an operation serves for structured arrays, by namespace.
+# The functions of JAX that an operation implements for structured arrays, by namespace.
 OF_MATRICES: dict[str, dict[str, Function]] = {
     "linalg": {"matrix_power": matrix_power},
     "scipy.linalg": {"expm": expm, "sqrtm": complex_sqrtm, "solve_sylvester": solve_sylvester},
@@ -236,12 +237,12 @@ OF_MATRICES: dict[str, dict[str, Function]] = {
 
 
 def _sqrtm_with_derivative(raw: Function) -> Function:
-    """`jax.scipy.linalg.sqrtm`, always complex, which JAX does not differentiate."""
+    """Return `jax.scipy.linalg.sqrtm`, always complex, with the derivative that JAX lacks."""
 
     @functools.wraps(raw)
     def call(A: Arraylike, blocksize: int = 1) -> AnyArray:
         if blocksize > 1:
-            return raw(A, blocksize)  # which refuses
+            return raw(A, blocksize)  # which raises
         (A,) = dense.inexact(A)
         return sqrtm(A.astype(np.promote_types(A.dtype, np.complex64)))
 
@@ -249,7 +250,7 @@ def _sqrtm_with_derivative(raw: Function) -> Function:
 
 
 def _sylvester_with_derivative(raw: Function) -> Function:
-    """`jax.scipy.linalg.solve_sylvester`, whose method by Schur forms has no derivative in JAX."""
+    """Return JAX's `solve_sylvester` with the derivative that its Schur method lacks."""
 
     @functools.wraps(raw)
     def call(
@@ -262,7 +263,7 @@ def _sylvester_with_derivative(raw: Function) -> Function:
     return call
 
 
-# What takes the place of functions of JAX that have no derivative: their signatures and results.
+# Replacements for JAX's functions without a derivative: same signatures and results.
 DIFFERENTIABLE: dict[str, Callable[[Function], Function]] = {
     "scipy.linalg.sqrtm": _sqrtm_with_derivative,
     "scipy.linalg.solve_sylvester": _sylvester_with_derivative,

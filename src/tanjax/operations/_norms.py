@@ -1,7 +1,7 @@
-"""Norms of dense arrays, with a subgradient where they have a kink.
+"""Norms of dense arrays, with a subgradient at kinks.
 
-JAX's norms are right where they are smooth, and `nan` at zero: the square root has no slope there.
-Here every norm of the zero array has a gradient, which is a subgradient.
+The gradients of JAX's norms are `nan` at zero, where the square root has no slope. Here every norm
+of the zero array has a subgradient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, float("inf"), -float("inf"))
 
 
 def norm(a: Natural, ord: Order, axis: Axis, keepdims: bool) -> Natural:
-    """The norm of vectors or matrices along axes; see `tj.norm`."""
+    """Return the norm of vectors or matrices along axes; see `tj.norm`."""
     a = jnp.asarray(a)
     if axis is None:
         if ord is None or a.ndim in (1, 2):
@@ -58,8 +58,8 @@ def check_order(ord: Order) -> None:
 
 
 def root(square: Natural) -> Natural:
-    """The square root, with derivative 0 at 0."""
-    zero = square == 0  # where AD of the square root would give nan
+    """Return the square root, with derivative 0 at 0."""
+    zero = square == 0  # AD of the square root would give nan here
     found = jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
     return jnp.where(zero, jnp.zeros_like(found), found)
 

@@ -1,7 +1,7 @@
-"""The shipped operations: names, signatures, and what they mean for dense arrays.
+"""The shipped operations: names, signatures, and dense implementations.
 
-What they mean for structured arrays, and how they are differentiated, is not said here: the rule
-packs in `rules/` say it, through the same public decorators that third parties use.
+The rule packs in `rules/` hold the implementations for structured arrays and the derivatives. They
+use the same public decorators as third parties.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from . import _batched as batched, _checks as checks, _norms as norms
 
 
 def unit_of_det(raw: Function, a: Unitful) -> Unitful:
-    """The determinant of a quantity: its unit to the power of the number of rows."""
+    """Return the determinant of a quantity: its unit to the power of the number of rows."""
     if not a.label.is_linear:
         raise not_linear("det", "a", a.label)
-    n = a.shape[-1]  # numbers are multiplied with one another, which may leave their range
+    n = a.shape[-1]  # the product of many numbers may overflow or underflow
     return labelled(graphed(raw, max(2, n), spread=True)(a.stored), a.label**n)
 
 
@@ -60,8 +60,8 @@ def matmul(a: Shaped[AnyArray, "*m k"], b: Shaped[AnyArray, " k *n"]) -> Natural
 def add(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a + b`, with broadcasting of scalars.
 
-    Keeps a type where the algebra closes, otherwise two structured arrays give a lazy `Sum`; a
-    structured and a dense array give a dense one. **Cost:** that of adding the fields.
+    The result keeps a type if the types allow it. Otherwise two structured arrays give a lazy
+    `Sum`, and a structured and a dense array give a dense one. **Cost:** that of adding the fields.
     **Raises:** `ShapeError` if two structured arrays differ in shape.
     **Derivative:** $\bar a = \bar c$, $\bar b = \bar c$, summed where broadcast.
     """
@@ -89,8 +89,8 @@ def negative(a: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
 def multiply(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a * b`, by a scalar or entry by entry.
 
-    By a scalar the result keeps its type or is `Scaled`; entry by entry a `Diagonal`,
-    `Triangular`, `Fill` or `Zero` keeps its zeros, and other structured arguments become dense.
+    By a scalar the result keeps its type or is `Scaled`. Entry by entry a `Diagonal`, `Triangular`,
+    `Fill` or `Zero` keeps its zeros; other structured arguments are densified.
     **Raises:** `ShapeError` if two structured arrays differ in shape.
     **Derivative:** $\bar a = \bar c \odot b$, $\bar b = \bar c \odot a$, summed where broadcast.
     """
@@ -117,7 +117,7 @@ def divide(a: Arraylike, b: Arraylike) -> Natural:
 def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m"]:
     r"""The transposed matrix, `(n, m)` of `(m, n)`, without conjugation.
 
-    For structured arrays a relabelling of the fields, without cost.
+    For structured arrays it relabels the fields, without cost.
 
     **Derivative:** $\bar A = \bar C^\top$.
     """
@@ -144,7 +144,7 @@ def trace(a: Matrix) -> Scalar:
 
 @operation(dense=True, units="a: u -> u", batched=batched.total)
 def sum(a: Natural, *, axis: Axis = None) -> Natural:
-    """The sum of all entries (`axis=None`, a scalar), or along one axis; of a batch, any axes.
+    """The sum of all entries (`axis=None`, a scalar) or along one axis; of a batch, any axes.
 
     **Cost:** that of the type's `total`, or of a product with ones along an axis.
     **Raises:** `ShapeError` if `axis` is out of range.
@@ -157,9 +157,9 @@ def sum(a: Natural, *, axis: Axis = None) -> Natural:
 def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
-    Not NumPy's `dot`, which multiplies matrices and is `tanjax.numpy.dot`, or `a @ b`.
+    NumPy's `dot` multiplies matrices; it is `tanjax.numpy.dot`, or `a @ b`.
 
-    **Cost:** through the side that is thinner. **Raises:** `ShapeError` if the shapes differ.
+    **Cost:** that of the thinner side. **Raises:** `ShapeError` if the shapes differ.
     **Derivative:** $\bar a = \bar y b$, $\bar b = \bar y a$.
     """
     checks.pairing("dot", a, b)
@@ -167,7 +167,7 @@ def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
 
 
 def _unit_of_norm(raw: Any, a: Unitful) -> Unitful:
-    """A norm is in the unit of the entries; of order 0, a count."""
+    """Return a norm in the unit of the entries; order 0 is a count."""
     counts = raw.keywords["ord"] == 0 and raw.keywords["ord"] is not False
     return UnitFunction("norm", raw, f"a: u -> {'-' if counts else 'u'}", names=("a",))(a)
 
@@ -181,14 +181,13 @@ def norm(
     r"""A norm of an array, a real scalar; along axes, of vectors or matrices.
 
     **Arguments:** `ord`: of matrices `None` or `"fro"`, `"nuc"`, 1, -1, 2, -2, `inf`, `-inf`; of
-    vectors any number. `axis`, `keepdims`: as in NumPy; structured arrays become dense for them.
-
-    **Cost:** that of the entries, or of the singular values (`"nuc"`, 2, -2), by factors for
+    vectors any number. `axis`, `keepdims`: as in NumPy; they densify structured arrays.
+    **Cost:** that of the entries, or of the singular values (`"nuc"`, 2, -2): by factors for
     `Kronecker`, in $O((m + n) r^2)$ for `LowRank`. **Raises:** `ShapeError` for an order that the
     array does not have.
     **Derivative:** of the Frobenius norm $\bar A = \bar y\, \overline{A} / \|A\|$ (the second
-    overline conjugates); `"nuc"`: $\bar y\,\overline{U V^H}$; a subgradient at kinks, 0 at $A = 0$
-    of the Frobenius and the Euclidean norm.
+    overline conjugates); `"nuc"`: $\bar y\,\overline{U V^H}$; a subgradient at kinks. The Frobenius
+    and the Euclidean norm have 0 at $A = 0$.
     """
     return norms.norm(a, ord, axis, keepdims)
 
@@ -210,19 +209,19 @@ def quadratic_form(a: SquareMatrix, x: Vector) -> Scalar:
 def solve(a: SquareMatrix, b: Columns) -> Columns:
     r"""The `x` with `a @ x = b`: `a` is `(..., n, n)`, `b` a vector `(n,)` or `(..., n, k)`.
 
-    **Cost:** $O(nk)$ for `Diagonal`, $O(nb(b + k))$ for a band of width $b$ (`Tridiagonal`,
-    `SymTridiagonal`, `Banded`; with row exchanges), $O(n^2k)$ for `Triangular`, by factors for
+    **Cost:** $O(nk)$ for `Diagonal`, $O(n^2k)$ for `Triangular`. For a band of width $b$
+    (`Tridiagonal`, `SymTridiagonal`, `Banded`), $O(nb(b + k))$ with row exchanges. By factors for
     `Kronecker`, by Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense
-    matrices; for a Hermitian `Kronecker` plus `c * tj.Identity(n)` by the eigenvectors of the
+    matrices. For a Hermitian `Kronecker` plus `c * tj.Identity(n)`, by the eigenvectors of the
     factors.
     **Solvers:** `solver`, one of lineax, with its `options`: `"preconditioner"` (one of our
-    matrices, a `tj.factorize(...)`, or an operator of lineax) and `"y0"`. Iterative ones multiply
-    only, columns of `b` each for themselves; direct ones make structured matrices dense, visibly.
-    `lineax.CG` says that `a` is positive definite. Tolerances count in the units that `a` and `b`
-    show. The derivative solves once more, by the same solver.
+    matrices, a `tj.factorize(...)`, or an operator of lineax) and `"y0"`. Iterative solvers only
+    multiply, and treat each column of `b` separately; direct ones densify structured matrices with
+    a warning. `lineax.CG` promises that `a` is positive definite. Tolerances count in the displayed
+    units of `a` and `b`. The derivative solves once more, with the same solver.
     **Raises:** `ShapeError` if a structured `a` is not square or does not fit `b`. A singular
-    matrix gives `inf` or `nan`, as in JAX. With a solver, `ConvergenceError` if its tolerance was
-    not reached (an error of the running program where traced), or with `throw=False` `nan`.
+    matrix gives `inf` or `nan`, as in JAX. A solver that misses its tolerance raises
+    `ConvergenceError` (in a traced program, when it runs), or gives `nan` with `throw=False`.
     **Derivative:** with $w = A^{-\top}\bar x$: $\bar A = -w x^\top$ (an `Outer`), $\bar b = w$.
     **References:** Giles 2008, section 2.3.1.
     """
@@ -241,13 +240,13 @@ def inv(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
 def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
-    r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
+    r"""`log(abs(det(a)))` of a square matrix, without the sign.
 
     **Cost:** $O(n)$ for `Diagonal` and `Triangular`, $O(nb^2)$ for a band of width $b$ with its
     gradient, by factors for `Kronecker`, by the determinant lemma for `LowRankUpdate`.
     **Estimators:** `estimator`, such as `tj.bridges.matfree.Lanczos(order, samples, key)`, for
-    positive definite matrices that are only multiplied: any pytree with methods `logdet(a)` and
-    `cotangent(a, y_bar)`.
+    positive definite matrices that are only multiplied. It is any pytree with methods `logdet(a)`
+    and `cotangent(a, y_bar)`.
     **Raises:** `ShapeError` if a structured `a` is not square.
     **Derivative:** $\bar A = \bar y A^{-\top}$. **References:** Giles 2008, 2.2.4.
     """
@@ -255,7 +254,7 @@ def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` gives: `sign`, of the dtype of the matrix, and the real `logabsdet`."""
+    """The result of `slogdet`: `sign`, of the dtype of the matrix, and the real `logabsdet`."""
 
     sign: Inexact[AnyArray, ""]
     logabsdet: Float[AnyArray, ""]
@@ -277,8 +276,8 @@ def det(a: SquareMatrix) -> Scalar:
     r"""The determinant of a square matrix.
 
     **Raises:** `ShapeError` if a structured `a` is not square.
-    **Cost:** that of `logdet`; its derivative a singular value decomposition if a pivot is zero.
-    **Derivative:** $\bar A = \bar y \det(A) A^{-\top}$, the adjugate where singular.
+    **Cost:** that of `logdet`. If a pivot is zero, the derivative takes one SVD.
+    **Derivative:** $\bar A = \bar y \det(A) A^{-\top}$; the adjugate if $A$ is singular.
     """
     return dense.det(a)
 
@@ -298,19 +297,19 @@ def kron(a: Shaped[AnyArray, "m n"], b: Shaped[AnyArray, "p q"]) -> Shaped[AnyAr
     """The Kronecker product of `(m, n)` and `(p, q)`, shape `(mp, nq)`.
 
     Dense for dense arguments; otherwise a `Kronecker`, which keeps the factors (two `Diagonal`s
-    give a `Diagonal`), matrix by matrix of a batch.
-    **Raises:** `ShapeError` if a structured call has an argument that is no matrix.
+    give a `Diagonal`). For a batch, the product of each pair of matrices.
+    **Raises:** `ShapeError` if a structured call has an argument that is not a matrix.
     **Derivative:** the cotangent, contracted with the other factor.
     """
     return jnp.kron(a, b)
 
 
 def vdot(a: Natural, b: Natural) -> Scalar:
-    """`dot` with the first array conjugated, as NumPy's function of this name."""
+    """Return `dot` with the first array conjugated, as NumPy's function of this name."""
     return dot(a.conj() if is_structured(a) else jnp.conj(a), b)
 
 
-# The functions of NumPy, and of JAX, that an operation serves, by the namespace that has them.
+# The functions of NumPy and JAX that an operation implements, by namespace.
 BY_NAME: dict[str, dict[str, Function]] = {
     "numpy": {
         "add": add,

@@ -1,11 +1,11 @@
 """Calls with a batch among their arguments.
 
-Implementations and rules are written for one matrix. Leading axes of a structured argument are
-found here, after dispatch and before anything else, and the call is mapped over them; dense
-arguments take part as the operation declares (`core_ndims`).
+Implementations and rules are written for one matrix. After dispatch, this module finds the leading
+axes of structured arguments and maps the call over them. Dense arguments take part as the operation
+declares (`core_ndims`).
 
-Sharp edge: of an operation that declares nothing, nobody knows whether a dense argument has an
-array for each of the batch or is one for all. Then scalars only are taken.
+Sharp edge: without a declaration, a dense argument may have one array per member of the batch or
+one for all. The operation then accepts only scalars as dense arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def call(
     op: Operation, function: Function, args: Sequence[PyTree], statics: dict[str, PyTree]
 ) -> PyTree:
-    """`function(*args)`, mapped over the batches among the arguments of a call of `op`."""
+    """Return `function(*args)`, mapped over the batches among the arguments of a call of `op`."""
     batches = batches_of(op, args)
     if batches is None:
         return function(*args)
@@ -50,7 +50,7 @@ def call(
 
 
 def batches_of(op: Operation, args: Sequence[PyTree]) -> list[Shape] | None:
-    """The leading axes of every argument; `None` if there is no batch of structured arrays."""
+    """Return the leading axes of every argument, or `None` without a batch of structured arrays."""
     if not any(map(_has_structure, args)):
         return None
     batches = [_batch(op, i, a) for i, a in enumerate(args)]
@@ -64,7 +64,7 @@ def batches_of(op: Operation, args: Sequence[PyTree]) -> list[Shape] | None:
 
 
 def cores(op: Operation, args: Sequence[PyTree]) -> list[PyTree]:
-    """Dense arguments as shapes without a batch, for `check`; whole where they broadcast."""
+    """Replace dense arguments by shapes without a batch, for `check`; keep those that broadcast."""
     if op.elementwise:
         return list(args)
     batches = [_batch(op, i, a) for i, a in enumerate(args)]
@@ -80,7 +80,7 @@ def _core(x: PyTree, batch_ndim: int) -> PyTree:
 
 
 def is_batched(op: Operation, args: Sequence[PyTree]) -> bool:
-    """Whether a call is one of a batch."""
+    """True if an argument of the call is a batch."""
     return batches_of(op, args) is not None
 
 
@@ -108,7 +108,7 @@ def _batch(op: Operation, place: int, x: PyTree) -> Shape:
 
 
 def _is_dense(x: PyTree) -> bool:
-    """Whether an argument is one dense array, of numbers or of quantities."""
+    """True if an argument is one dense array, of numbers or of quantities."""
     if type(x) is Unitful:
         return not is_structured(x.stored)
     return not is_structured(x) and jax.tree_util.all_leaves([x])
@@ -125,7 +125,7 @@ def _number(x: PyTree) -> PyTree:
 
 
 def _scalar(op: Operation, x: PyTree, batch: Shape) -> PyTree:
-    """One number for each of a batch, `(..., 1, 1)`, as that for an operation entry by entry."""
+    """Squeeze one number per member of a batch, `(..., 1, 1)`, for an elementwise operation."""
     if op.elementwise and batch and _is_dense(x) and jnp.shape(_number(x))[-2:] == (1, 1):
         return jax.tree.map(functools.partial(jnp.squeeze, axis=(-2, -1)), x)
     return x

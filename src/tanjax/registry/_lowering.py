@@ -9,9 +9,9 @@ map is the linear transpose of the rule's pullback. Three lowerings:
 | `public` | `jax.linear_transpose` of the pullback, public API only | fallback, on request |
 | `custom_vjp` | `jax.custom_vjp`: reverse mode only | `tj.as_custom_vjp(op)` |
 
-With `linear`, reverse mode runs exactly the author's pullback with the author's residuals.
-Where a pullback cannot be transposed (it contains a dynamic loop, a callback, another reverse-only
-rule), forward mode differentiates the primal instead: a rule never takes away what JAX could do.
+With `linear`, reverse mode runs exactly the author's pullback with the author's residuals. JAX
+cannot transpose a pullback with a dynamic loop, a callback or another reverse-only rule. Forward
+mode then differentiates the primal: a rule never removes a derivative that JAX has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ON_CHANGE: list[Callable[[], None]] = []
 def lowering(name: str) -> Iterator[None]:
     """Choose the lowering of rules inside the context: `"linear"` (default) or `"public"`.
 
-    For tests and comparisons; compiled operations are forgotten at both ends.
+    For tests and comparisons. Entering and leaving the context clear the compiled operations.
     """
     if name not in ("linear", "public"):
         raise ValueError(f"unknown lowering {name!r}: choose 'linear' or 'public'.")
@@ -58,12 +58,12 @@ def _set(name: str) -> None:
 
 
 def on_lowering_change(function: Callable[[], None]) -> None:
-    """Have compiled operations forgotten when the lowering changes."""
+    """Register a function that clears compiled operations when the lowering changes."""
     _ON_CHANGE.append(function)
 
 
 def use_linear() -> bool:
-    """Whether the linear primitive carries the tangent maps."""
+    """True if the linear primitive carries the tangent maps."""
     return _LOWERING[0] == "linear" and _compat.linear_lowering_works()
 
 
@@ -73,11 +73,12 @@ def both_modes(
     push: Push | None,
     name: str,
 ) -> Function:
-    """A function that evaluates `primal` and is differentiated by the rule, in both modes.
+    """Return a function that evaluates `primal` and is differentiated by the rule, in both modes.
 
-    **Arguments:** `primal`: JAX differentiates it where no rule can. `rule(*args) -> (out,
-    pullback)` with a structural pullback that returns one cotangent per argument; `push(*args) ->
-    (out, pushforward)` with a structural pushforward. At least one of the two is given.
+    **Arguments:** `primal`: JAX differentiates it where no rule can.
+    `rule(*args) -> (out, pullback)`, with a structural pullback that returns one cotangent per
+    argument. `push(*args) -> (out, pushforward)`, with a structural pushforward. At least one of
+    the two must be given.
     """
     transposable: list[bool] = []  # known after the first trace of this signature
     f = jax.custom_jvp(primal)
@@ -112,11 +113,11 @@ def both_modes(
 
 
 def _as_it_is_made(f: Function, primal: Function, jvp: Function) -> Function:
-    """The same where JAX would not do right by the body, which is traced once more to know it.
+    """Choose another `jax.custom_jvp` where JAX would mishandle this one; traces the body again.
 
-    A result that no argument moves (the diagonal of ones) is no batch under `jax.vmap`, while its
-    tangent is one: JAX raises. And before 0.12 it differentiates the body in a loop, where a
-    callback has no derivative.
+    JAX raises under `jax.vmap` if a result depends on no argument (the diagonal of ones): the
+    result has no batch axis, but its tangent has one. Before 0.12, JAX also differentiates the body
+    in a loop, where a callback has no derivative.
     """
     kept = custom_jvp(primal)
     moving = jax.custom_jvp(lambda *args: _moved_by(args, primal(*args)))
@@ -139,7 +140,7 @@ def _as_it_is_made(f: Function, primal: Function, jvp: Function) -> Function:
 
 
 def _moved_by(args: PyTree, out: PyTree) -> PyTree:
-    """A result that says that it depends on the arguments; XLA takes it out again."""
+    """Make every result depend on the arguments; XLA removes the dependence again."""
     moving = [x for x in jax.tree.leaves(args) if is_inexact(x)]
     one = sum(jnp.sum(jnp.real(x)).astype(jnp.float32) for x in moving)
 
@@ -170,7 +171,7 @@ class _Call:
         self.live_tangents = [flat[i] for i in self.live]
 
     def place(self, values: Sequence[PyTree]) -> PyTree:
-        """An output (co)tangent from its differentiable leaves."""
+        """Build an output (co)tangent from its differentiable leaves."""
         moving = dict(zip(self.places, values, strict=True))
         outs = enumerate(self.outs)
         full = [moving[i] if i in moving else _compat.no_tangent(o) for i, o in outs]
@@ -182,7 +183,7 @@ class _Call:
         return [flat[i] for i in self.live]
 
     def tangents(self, moved: PyTree) -> PyTree:
-        """All tangents as arrays: those that move, and zeros."""
+        """Return all tangents as arrays, with zeros for the leaves that do not move."""
         full = [jnp.zeros_like(p) if is_inexact(p) else _compat.no_tangent(p) for p in self.leaves]
         for i, t in zip(self.live, moved, strict=True):
             full[i] = t
@@ -191,7 +192,7 @@ class _Call:
     def forward(
         self, pull: Function, count: int, push: Push | None, primal: Function | None
     ) -> tuple[PyTree, list[PyTree]]:
-        """The tangent map as a function of (residuals, extra residuals, live tangents)."""
+        """Return the tangent map as a function of (residuals, extra residuals, live tangents)."""
         if push is not None:
             _, pushforward = push(*self.primals)
             run = lambda *ts: [
@@ -230,7 +231,7 @@ def _pushed(push: Push, primals: PyTree, tangents: PyTree) -> PyTree:
 
 
 def _can_transpose(pull: Function, residuals: list[PyTree], call: _Call) -> bool:
-    """Whether JAX can transpose a pullback; found out once per signature, by trying."""
+    """True if JAX can transpose a pullback; tried once per signature."""
     avals = [jax.typeof(o) for o in call.diff_outs]
 
     def attempt(values: PyTree, tangents: PyTree) -> PyTree:
@@ -238,6 +239,6 @@ def _can_transpose(pull: Function, residuals: list[PyTree], call: _Call) -> bool
 
     try:
         jax.make_jaxpr(attempt)(residuals, call.live_tangents)
-    except Exception:  # whatever the reason, forward mode then differentiates the primal
+    except Exception:  # on any error, forward mode differentiates the primal
         return False
     return True

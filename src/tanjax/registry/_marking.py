@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def marked_call(op: Operation, args: Sequence[PyTree], statics: dict[str, PyTree]) -> PyTree:
-    """A call of an operation as an equation of the program that is being captured.
+    """Return a call of an operation as one equation of the program under capture.
 
     A call whose static arguments, body or rule hold tracers is traced through: no equation would
     show what it depends on.
@@ -36,7 +36,7 @@ def marked_call(op: Operation, args: Sequence[PyTree], statics: dict[str, PyTree
 
     shown = [_marks.Static(a) if i in fixed else a for i, a in enumerate(args)]
     named = {k: _marks.Static(v) for k, v in statics.items()}
-    # Of a quantity the literals beside it decide the unit: `q + 0` fits, `q ** 2` is squared.
+    # The literals beside a quantity decide the unit: `q + 0` fits, `q ** 2` is squared.
     moves = _marks.is_operand if op.strips(args) else _marks.is_number
     mode: Hashable = arrays.densify_mode(), use_linear()
     return _marks.marked("operation", op.name, op, run, shown, named, op.marks, mode, moves)

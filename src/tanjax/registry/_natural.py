@@ -1,11 +1,11 @@
-"""Between what JAX carries and what a rule speaks.
+"""Conversions between JAX's structural (co)tangents and the natural ones of a rule.
 
-A rule is matrix algebra on natural (co)tangents; JAX hands over structural ones and wants
-structural ones back. `wrap_natural_pullback` puts the conversions around a natural pullback and
-checks what comes out of it leaf by leaf, because JAX would broadcast a bare array to every leaf
-of a pytree and pass on a wrong float width in silence.
+A rule is matrix algebra on natural (co)tangents; JAX passes and expects structural ones.
+`wrap_natural_pullback` puts the conversions around a natural pullback and checks its result leaf by
+leaf. Without the check, JAX would broadcast a bare array to every leaf of a pytree and silently
+pass on a wrong float width.
 
-Sharp edge: a wrong *value* is not caught here but by `tj.testing.check_operation`.
+Sharp edge: these checks do not find a wrong *value*; `tj.testing.check_operation` does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = Literal["natural", "structural"]
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """How a rule speaks: the kind of (co)tangent per argument and output, and conjugation."""
+    """The kind of (co)tangent that a rule uses per argument and output, and its conjugation."""
 
     name: str = "rule"
     cotangents: tuple[Kind, ...] | None = None
@@ -38,7 +38,7 @@ class Convention:
     chainrules: bool = False
 
     def kind(self, i: int) -> Kind:
-        """The kind for argument `i`."""
+        """Return the kind of cotangent for argument `i`."""
         return self.cotangents[i] if self.cotangents and i < len(self.cotangents) else "natural"
 
 
@@ -59,8 +59,8 @@ def wrap_natural_pullback(
     **Raises:** `CotangentError` when the pullback returns a wrong count, tree, shape or dtype.
 
     **Warns:** `HiddenCotangentWarning`, not under `jit`, if the cotangent of `out` has a part that
-    no natural cotangent can show. That part is dropped: a function that reads `Scaled.factor` of
-    `out` has another gradient by AD. An operation takes AD there (`hidden="ad"`).
+    no natural cotangent can express. That part is dropped: a function that reads `Scaled.factor` of
+    `out` has another gradient by AD. An operation uses AD there (`hidden="ad"`).
 
     **References:** the recipe of ChainRulesCore.jl pull request 449.
     """
@@ -84,7 +84,7 @@ def structural_pullback(
     kwargs: dict[str, PyTree],
     names: Sequence[str] = (),
 ) -> Function:
-    """`wrap_natural_pullback` with a convention and argument names for messages."""
+    """As `wrap_natural_pullback`, with a convention and argument names for messages."""
     labels = [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
 
     def pullback(out_bar: PyTree, speak: PyTree = None) -> PyTree:
@@ -115,7 +115,7 @@ def structural_pullback(
 def structural_pushforward(
     how: Convention, natural_pushforward: Function, out: PyTree, args: Sequence[PyTree]
 ) -> Function:
-    """The structural pushforward of a natural one: J⁺ after it, J before it."""
+    """Return the structural pushforward of a natural one: J⁺ after it, J before it."""
 
     def pushforward(*tangents: PyTree) -> PyTree:
         moved = natural_pushforward(
@@ -132,7 +132,7 @@ def structural_pushforward(
 
 
 def in_jax(tree: PyTree) -> PyTree:
-    """The tree with JAX's arrays in the place of NumPy's, which have no `.at` for a rule."""
+    """Replace NumPy arrays in a tree by JAX arrays: NumPy's have no `.at` for a rule."""
 
     def one(x: PyTree) -> PyTree:
         is_numpy = isinstance(x, np.ndarray | np.generic) and x.dtype != float0
@@ -155,7 +155,7 @@ def _structural_tangent(where: str, o: PyTree, t: PyTree) -> PyTree:
 def _split(
     how: Convention, bars: PyTree, count: int, kwargs: dict[str, PyTree]
 ) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
-    """The cotangents of positional and of keyword arguments, counted."""
+    """Return the cotangents of positional and of keyword arguments, after checking their number."""
     keyword_bars: dict[str, PyTree] = {}
     if kwargs and isinstance(bars, tuple) and bars and isinstance(bars[-1], dict):
         bars, keyword_bars = bars[:-1], bars[-1]
@@ -175,13 +175,13 @@ def _split(
 
 
 def to_natural(out: PyTree, out_bar: PyTree) -> PyTree:
-    """The natural cotangent of an output: every structured array in the tree is converted."""
+    """Convert every structured array in an output cotangent to its natural cotangent."""
     pull = lambda o, c: arrays.pullback_of_restructure(o)(c) if arrays.is_structured(o) else c
     return jax.tree.map(pull, out, out_bar, is_leaf=arrays.is_structured)
 
 
 def to_structural(where: str, kind: Kind, x: PyTree, bar: PyTree) -> PyTree:
-    """The structural cotangent of an argument, with exactly its tree, shapes and dtypes."""
+    """Return the structural cotangent of an argument, with exactly its tree, shapes and dtypes."""
     if isinstance(x, str) or (callable(x) and jax.tree_util.all_leaves([x])):
         return None  # a static argument
     if bar is None:
@@ -236,7 +236,7 @@ def _fit_dense(where: str, x: PyTree, bar: PyTree) -> PyTree:
 
 
 def _located(where: str, convert: Callable[[], PyTree]) -> PyTree:
-    """Name rule and argument in an error that only knew the array."""
+    """Add the names of rule and argument to an error that names only the array."""
     try:
         return convert()
     except (CotangentError, UnitError) as error:

@@ -1,8 +1,8 @@
 """An operation: one name, many types, one rule.
 
 `matmul` of two diagonal matrices and `matmul` of dense ones are the same idea with different
-arithmetic. An `Operation` holds the generic implementation, the specialised ones, and the rules;
-it picks by the classes of its arguments, compiles once per choice, and is differentiable.
+arithmetic. An `Operation` holds the generic implementation, the specialised ones and the rules. It
+dispatches on the classes of its arguments, compiles once per choice, and is differentiable.
 
     @tj.operation
     def quadratic(a, x):
@@ -15,9 +15,9 @@ it picks by the classes of its arguments, compiles once per choice, and is diffe
             return tj.Outer(y_bar * x, x), y_bar * (a @ x + a.mT @ x)
         return y, quadratic_pullback
 
-Sharp edges. Arrays that a function argument closes over are invisible to a rule, so such calls are
-differentiated by AD of the implementation. What is neither array nor pytree of arrays is static: it
-must be hashable, and every new value compiles anew.
+Sharp edges. A rule cannot see arrays that a function argument closes over, so JAX differentiates
+the implementation in these calls. An argument that is neither an array nor a pytree of arrays is
+static. It must be hashable, and every new value compiles again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from ._table import (
 from .quantities import UnitFunction
 
 CoreNdims: TypeAlias = tuple[int, ...] | Literal["elementwise"] | None
-Units: TypeAlias = str | Function | None  # a unit signature, or what takes care of units
+Units: TypeAlias = str | Function | None  # a unit signature, or a function that handles units
 F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
 _INSPECTORS: list[Callable[[Operation, Sequence[PyTree]], None]] = []
@@ -63,7 +63,7 @@ _BEFORE_LOOKUP: list[Callable[[], None]] = []
 
 
 class Operation:
-    """A function of arrays of any type. Made by `tj.operation`."""
+    """A function of arrays of any type, made by `tj.operation`."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Operation:
         self._defaults = {k: hashable(d) for k, d in defaults.items()} if complete else None
 
     def names_for(self, count: int) -> list[str]:
-        """Argument names for messages."""
+        """Return argument names for messages."""
         if not self.variadic:
             return list(self.parameters[:count])
         return [f"{self.parameters[-1]}[{i}]" for i in range(count)]
@@ -136,7 +136,7 @@ class Operation:
                     return other(*args, **kwargs)
                 kwargs.pop(name, None)
             args, kwargs = self._bind(args, kwargs)
-        else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
+        else:  # 5 us less than binding; a rule still gets the defaults of static arguments
             kwargs = self._defaults
         if ACTIVE[0] and capturing():
             return marked_call(self, [*map(arrays.held, args)], kwargs)
@@ -147,7 +147,7 @@ class Operation:
         return compiled(*args)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a method, with the instance as first argument: a pytree, or static."""
+        """Bind as a method: the instance, a pytree or static, is the first argument."""
         return self if instance is None else MethodType(self, instance)
 
     def _bind(
@@ -167,7 +167,7 @@ class Operation:
         return tuple(bound.arguments[k] for k in self.parameters), statics
 
     def resolve(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Resolution:
-        """The decision for a call (see `_resolution`); with a unit signature, for the numbers."""
+        """Dispatch a call (see `_resolution`); with a unit signature, on the stripped numbers."""
         for load in _BEFORE_LOOKUP:
             load()
         if self.strips(args):
@@ -213,20 +213,20 @@ class Operation:
     def body(
         self, args: Sequence[PyTree], statics: dict[str, PyTree]
     ) -> tuple[Function, tuple[int, ...]]:
-        """What runs for arguments of these types, and the places of those that are static."""
+        """Return the function for arguments of these types, and the places of static ones."""
         if self.strips(args):
             return self._on_quantities(functools.partial(self, **statics)), ()
         fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
         body = functools.partial(self.resolve(args, statics).traced, fixed)
-        body.__name__ = self.name  # type: ignore[attr-defined]  # what profiles and jaxprs show
+        body.__name__ = self.name  # type: ignore[attr-defined]  # for profiles and jaxprs
         return body, fixed
 
     def strips(self, args: Sequence[PyTree]) -> bool:
-        """Whether quantities are among the arguments and a unit signature takes care of them."""
+        """True if an argument is a quantity and the operation has a unit signature."""
         return self.units is not None and any(type(a) is arrays.Unitful for a in args)
 
     def _on_quantities(self, raw: Function) -> Function:
-        """A function of plain arrays as one of quantities, by the unit signature."""
+        """Make a function of plain arrays accept quantities, by the unit signature."""
         if callable(self.units):
             return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
         return UnitFunction(self.name, raw, str(self.units), names=self.parameters)
@@ -236,7 +236,7 @@ class Operation:
         self.marks.clear()
 
     def primal(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        """The implementation for these arguments, without rule and without compilation."""
+        """Return the implementation's result for these arguments, without rule or compilation."""
         args, statics = self._bind(args, kwargs)
         if self.strips(args):
             return self._on_quantities(functools.partial(self.primal, **statics))(*args)
@@ -290,13 +290,13 @@ class Operation:
     ) -> Function:
         """Register a rule `rule(*args) -> (out, natural_pullback)`; bare, or with types.
 
-        **Arguments:** `cotangents`, `output`: `"natural"` (default) or `"structural"`, per
-        argument and for the output. `convention`: `"jax"` (no conjugation) or `"chainrules"`.
-        `hidden`: what happens to cotangents of an output that no natural cotangent expresses
-        exactly (an over-parametrised type, or one without a closed form of
-        `pullback_of_restructure`): `"ad"` (default: AD of the implementation for such outputs),
-        `"hybrid"` (the rule for the visible part, AD for the rest) or `"natural"` (the rule
-        alone: exact only where nobody reads the fields of the output, and as exact as the map).
+        **Arguments:** `cotangents`, `output`: `"natural"` (default) or `"structural"`, per argument
+        and for the output. `convention`: `"jax"` (no conjugation) or `"chainrules"`. `hidden`: how
+        to handle output cotangents that no natural cotangent expresses exactly. They occur for an
+        over-parametrised type, or one without a closed form of `pullback_of_restructure`. `"ad"`
+        (default) uses AD of the implementation for such outputs. `"hybrid"` uses the rule for the
+        visible part and AD for the rest. `"natural"` uses the rule alone: exact only if no code
+        reads the fields of the output, and as exact as the map.
         """
         return self._rule(self.rules, types, cotangents, output, convention, hidden, override)
 
@@ -311,15 +311,15 @@ class Operation:
     ) -> Function:
         """Register `rule(*args) -> (out, natural_pushforward)` for forward mode.
 
-        With a natural rule as well, reverse mode uses that one; alone it serves both modes.
+        If a natural rule exists, reverse mode uses it. Otherwise the pushforward serves both modes.
         """
         return self._rule(self.pushforwards, types, None, "natural", "jax", hidden, override)
 
     def for_keyword(self, name: str, function: Function) -> None:
-        """Hand calls that give a keyword, and not `None`, to a function of the same arguments.
+        """Dispatch calls with a keyword that is not `None` to a function of the same arguments.
 
-        So that a call without it need not know of it: neither implementations nor rules are asked
-        for it, nor is time spent on it. The keywords of the function show in the signature.
+        Calls without the keyword cost no more: implementations and rules never receive it. The
+        keywords of the function appear in the signature.
         """
         self._for_keywords[name] = function
         have = self.__dict__.get("__signature__", self._signature)
@@ -351,7 +351,7 @@ class Operation:
         return bare_or_with(types, register)
 
     def opt_out(self, *types: type) -> None:
-        """For these types, differentiate the implementation and use no rule."""
+        """Differentiate the implementation for these types, and use no rule."""
         self._add(self.opt_outs, types, True, self.__wrapped__, False)  # type: ignore[attr-defined]
 
     def _add(
@@ -378,7 +378,7 @@ class Operation:
 def inspecting(look: Callable[[Operation, Sequence[PyTree]], None]) -> Iterator[None]:
     """Call `look(operation, args)` before each call of an operation on numbers, for debugging.
 
-    Compiled operations are forgotten at both ends, so that it costs nothing outside.
+    Entering and leaving the context clear the compiled operations, so it costs nothing outside.
     """
     _INSPECTORS.append(look)
     try:
@@ -427,24 +427,25 @@ def operation(
     batched: Function | None = None,
     jit: bool = True,
 ) -> Operation | Callable[[Function], Operation]:
-    """Make an operation of a function of arrays, which becomes its generic implementation.
+    """Make a function of arrays an operation, with the function as generic implementation.
 
     It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
     attributes that it reads are those of that call, unless a closure or an attribute holds what JAX
     is tracing. `jit=False` runs it anew each time. Of a method the instance is the first argument,
     a pytree or static.
 
-    **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
-    always are static); in a dict each has a `check(operation, name, value)`. `dense`: the generic
-    implementation takes dense arrays only; structured arguments without an implementation of their
-    own are densified, as loudly as `tj.densify` says. `generic=False`: the function only declares
-    name and signature. `units`: the unit signature, such as `"a: u, b: v -> v/u"`; quantities are
-    then stripped and labelled around the operation. Without one, implementations and rules see the
-    quantities themselves. `check(name, *args)`: raises `tj.ShapeError` if shapes do not fit; asked
-    before every implementation and rule. Where all are dense, it gets shapes without their batch.
-    `core_ndims`: how many dimensions the array arguments have without a batch, or fewer; what a
-    dense one has before these counts a batch, as leading axes of structured ones always do, and the
-    operation is mapped over it; `"elementwise"` for what broadcasts. `batched(op, *args)` maps.
+    **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters always
+    are static); in a dict each has a `check(operation, name, value)`. `dense`: the generic
+    implementation takes dense arrays only. Structured arguments without their own implementation
+    are densified; `tj.densify` decides whether that warns. `generic=False`: the function only
+    declares name and signature. `units`: the unit signature, such as `"a: u, b: v -> v/u"`; the
+    operation then strips quantities and labels its results. Without one, implementations and rules
+    see the quantities themselves. `check(name, *args)`: raises `tj.ShapeError` if shapes do not
+    fit. It runs before every implementation and rule. If all arguments are dense, it gets shapes
+    without their batch. `core_ndims`: the most dimensions that each array argument has without a
+    batch. Axes of a dense argument before these are a batch, as leading axes of structured ones
+    always are, and the operation is mapped over it. `"elementwise"`: the arguments broadcast.
+    `batched(op, *args)` maps.
     """
     make = functools.partial(
         Operation, static=static, dense=dense, generic=generic, units=units, check=check,
@@ -454,10 +455,10 @@ def operation(
 
 
 def operations() -> tuple[Operation, ...]:
-    """Every operation, in order of definition."""
+    """Return every operation, in order of definition."""
     return tuple(_OPERATIONS)
 
 
 def before_lookup(load: Callable[[], None]) -> None:
-    """Run something (loading rule packs) before a table is consulted."""
+    """Register a function (such as one that loads rule packs) to run before a table lookup."""
     _BEFORE_LOOKUP.append(load)

@@ -1,9 +1,9 @@
-"""Rule packs: rules that are found, not imported.
+"""Rule packs: rules that entry points name, without an import by the user.
 
 A pack is a module named in the entry-point group `tanjax.rules`. Packs load at the first rule
-lookup, the shipped ones first, the others by distribution and entry name, so that the order never
-depends on the installation. A pack that fails is rolled back and skipped with one warning.
-Set `TANJAX_DISABLE_PACKS` to a comma-separated list of `distribution:entry` to leave packs out.
+lookup: the shipped ones first, the others by distribution and entry name. The order therefore never
+depends on the installation. A pack that fails is rolled back and skipped with one warning. Set
+`TANJAX_DISABLE_PACKS` to a comma-separated list of `distribution:entry` to leave packs out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHIPPED = ("factorizations", "inplace", "linalg", "matrix_functions")
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """A rule pack that was found: where it comes from, and whether it loaded."""
+    """A rule pack that was found, with its source and its loading error, if any."""
 
     distribution: str
     version: str
@@ -36,7 +36,7 @@ class Pack:
 
     @property
     def origin(self) -> str:
-        """The name under which its registrations are reported."""
+        """The name that error messages give as the origin of its registrations."""
         return f"{self.distribution}:{self.name}"
 
 
@@ -45,13 +45,13 @@ _STATE = {"loaded": False}
 
 
 def packs() -> tuple[Pack, ...]:
-    """The packs that were found, in loading order; `error` says why one was skipped."""
+    """Return the packs that were found, in loading order; `error` says why one was skipped."""
     load_packs()
     return tuple(_LOADED)
 
 
 def find_packs() -> list[Pack]:
-    """What the entry points name, in loading order, without importing anything."""
+    """Return the packs that the entry points name, in loading order, without importing any."""
     found = {}
     for entry in metadata.entry_points(group=GROUP):
         dist = entry.dist
@@ -91,7 +91,7 @@ def load_packs() -> None:
 def load_pack(pack: Pack) -> Pack:
     """Load one pack; on failure undo its registrations and warn.
 
-    What it imported is forgotten with them, so that another pack may still bring its rules.
+    Its modules leave `sys.modules` too, so that another pack can import them and register.
     """
     before = set(sys.modules)
     try:
@@ -115,7 +115,7 @@ def load_pack(pack: Pack) -> Pack:
 
 
 def _forget_packs(modules: set[str]) -> None:
-    """Of these modules, those of packs are imported again by the next who asks for them."""
+    """Remove the modules of packs from `sys.modules`, so that the next import runs them again."""
     roots = tuple(f"{entry.value}." for entry in metadata.entry_points(group=GROUP))
     for name in modules:
         if f"{name}.".startswith(roots):

@@ -1,12 +1,16 @@
-"""What a call does: which implementation runs, and who differentiates it.
+"""Dispatch of a call: which implementation runs, and what differentiates it.
 
-For a call on given types, in this order: an operation that opted out, or whose implementation
-for these types says `differentiate=True`, is differentiated by AD of that implementation; else
-the most specific natural rule applies; else AD of the implementation. One more question can only
-be answered once the output is known: an output with hidden directions (an over-parametrised type)
-may receive cotangents that no natural cotangent expresses, and one without a closed form of its
-pullback only by an iteration that loses digits. Unless the rule says how to handle these, the
-implementation is differentiated. Both roads give the gradient of the definition.
+For a call on given types, the order is:
+
+- AD of the implementation, if the operation opted out or the implementation for these types says
+  `differentiate=True`;
+- the most specific natural rule;
+- AD of the implementation.
+
+One more decision needs the output. An output with hidden directions (an over-parametrised type) may
+receive cotangents that no natural cotangent expresses. An output without a closed form of its
+pullback has them only by an iteration that loses digits. Unless the rule says how to handle these,
+JAX differentiates the implementation. Both ways give the gradient of the definition.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ class Implementation:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A natural rule: `function(*args) -> (out, natural_pullback)`, and how it speaks."""
+    """A natural rule `function(*args) -> (out, natural_pullback)`, with its convention."""
 
     function: Function
     convention: Convention
@@ -75,7 +79,7 @@ class Resolution:
     # -- running -------------------------------------------------------------------------
 
     def primal(self, *args: PyTree) -> PyTree:
-        """The implementation itself: no rule, no compilation."""
+        """Run the implementation itself, without rule or compilation."""
         self._check(args)
         if self.implementation is not None:
             return self.implementation.function(*args, **self.statics)
@@ -108,7 +112,7 @@ class Resolution:
             raise
 
     def structural_rule(self, *args: PyTree) -> tuple[PyTree, Pullback]:
-        """The rule with structural cotangents: `(out, pullback)`."""
+        """Run the rule with structural cotangents; return `(out, pullback)`."""
         assert self.rule is not None
         out, natural_pullback = self._run(self.rule, args)
         names = self.operation.names_for(len(args))
@@ -120,11 +124,12 @@ class Resolution:
         return out, self._hybrid(out, pullback, args)
 
     def _hybrid(self, out: PyTree, pullback: Function, args: Sequence[PyTree]) -> PyTree:
-        """The rule for the visible part of a cotangent, AD of the implementation for the rest."""
+        """Use the rule for the visible part of a cotangent, and AD for the rest."""
 
         def hybrid_pullback(out_bar: PyTree) -> PyTree:
             natural = to_natural(out, out_bar)
-            visible = _structural(out, natural)  # of these digits: AD takes what they lack
+            # only the digits of the natural cotangent: AD adds the rest
+            visible = _structural(out, natural)
             hidden = jax.tree.map(
                 lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible
             )
@@ -136,7 +141,7 @@ class Resolution:
     def _with_learned(
         self, pullback: Function, args: Sequence[PyTree], learned: Sequence[int]
     ) -> Function:
-        """AD of the implementation for callables that are trees of arrays: rules return `None`."""
+        """Use AD for callables that are trees of arrays, where rules return `None`."""
 
         def full(out_bar: PyTree, speak: PyTree = None) -> tuple[PyTree, ...]:
             bars = list(pullback(out_bar, speak))
@@ -150,7 +155,7 @@ class Resolution:
         return full
 
     def structural_push(self, *args: PyTree) -> tuple[PyTree, Function]:
-        """The pushforward rule with structural tangents: `(out, pushforward)`."""
+        """Run the pushforward rule with structural tangents; return `(out, pushforward)`."""
         assert self.push is not None
         out, natural_pushforward = self._run(self.push, args)
         return out, structural_pushforward(self.push.convention, natural_pushforward, out, args)
@@ -183,7 +188,7 @@ class Resolution:
         return result
 
     def differentiable(self, fixed: dict[int, PyTree] | None = None) -> Function:
-        """The function that JAX sees: evaluated by the primal, differentiated by the rule.
+        """Return the function that JAX sees: evaluated by the primal, differentiated by the rule.
 
         **Arguments:** `fixed`: positional arguments that are static, by position; the function
         takes the others.
@@ -222,12 +227,12 @@ class Resolution:
         return call
 
     def handles(self, out: PyTree, rule: Rule | None = None) -> bool:
-        """Whether its rule may differentiate a call with this output, rather than AD."""
+        """True if the rule, rather than AD, may differentiate a call with this output."""
         rule = rule or self.rule or self.push
         return rule is None or rule.hidden != "ad" or has_natural_cotangents(out)
 
     def traced(self, fixed: tuple[int, ...], *args: PyTree) -> PyTree:
-        """The body of the compiled call; `fixed` are the positions of static arguments."""
+        """Run the body of the compiled call; `fixed` are the positions of static arguments."""
         function = self.differentiable({i: args[i] for i in fixed})
 
         def aligned(*args: PyTree) -> PyTree:
@@ -242,7 +247,7 @@ def _is_learned(x: PyTree) -> bool:
 
 
 def _fill(fixed: dict[int, PyTree], moving: PyTree) -> list[PyTree]:
-    """Positional arguments from the static ones, by position, and the others, in order."""
+    """Merge the static arguments, by position, and the others, in order."""
     args = list(moving)
     for i in sorted(fixed):
         args.insert(i, fixed[i])
@@ -283,7 +288,7 @@ def resolve(op: Operation, classes: Signature, statics: dict[str, PyTree]) -> Re
 
 
 def _closer(signature: Signature, rule: Registered[Rule] | None, classes: Signature) -> bool:
-    """Whether a signature is at least as specific for a call as the rule that would apply."""
+    """True if a signature is at least as specific for a call as the rule that would apply."""
     if rule is None:
         return True
     ours, theirs = distance(signature, classes), distance(rule.signature, classes)
@@ -293,11 +298,11 @@ def _closer(signature: Signature, rule: Registered[Rule] | None, classes: Signat
 
 
 def keep_invariant(x: AbstractArray) -> AbstractArray:
-    """The identity on an array whose type has a storage invariant; tangents are projected on it.
+    """Return an array as it is, and project its tangents onto the storage invariant of its type.
 
-    Implementations read the fields as they are, which is fast and right as long as the invariant
-    holds. A tangent that JAX invents (a basis vector of `jax.jacfwd`) need not keep it, and the
-    definition `to_dense` would project it. This does the same, and costs nothing until then.
+    Implementations read the fields directly, which is fast and right while the invariant holds. A
+    tangent that JAX makes (a basis vector of `jax.jacfwd`) may break it; the definition `to_dense`
+    would project that tangent. This function does the same, at no cost to the primal.
     """
     leaves, tree = jax.tree.flatten(x)
     places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
@@ -322,7 +327,7 @@ def _replaced(
 
 
 def project_tangents(tree: PyTree) -> PyTree:
-    """`keep_invariant` for every structured array in a tree that has an invariant."""
+    """Apply `keep_invariant` to every structured array in a tree that has an invariant."""
     if isinstance(tree, AbstractArray) and type(tree).canonical is not AbstractArray.canonical:
         return keep_invariant(tree)
     if jax.tree_util.all_leaves([tree]):
@@ -332,12 +337,12 @@ def project_tangents(tree: PyTree) -> PyTree:
 
 
 def structured_leaves(tree: PyTree) -> list[PyTree]:
-    """The structured arrays in a tree."""
+    """Return the structured arrays in a tree."""
     return [x for x in jax.tree.leaves(tree, is_leaf=is_structured) if is_structured(x)]
 
 
 def has_natural_cotangents(out: PyTree) -> bool:
-    """Whether natural cotangents express, exactly, every cotangent that an output can receive."""
+    """True if natural cotangents express exactly every cotangent that an output can receive."""
     return all(map(arrays.has_exact_naturals, structured_leaves(out)))
 
 

@@ -1,4 +1,4 @@
-"""A rule in hand: what rule authors and tests call directly."""
+"""Functions for rule authors and tests: run a rule, align mesh axes, make constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._operation import Operation
 def rrule(
     f: Function, *args: PyTree, **kwargs: PyTree
 ) -> tuple[PyTree, Callable[[PyTree], tuple[PyTree, ...]]]:
-    """The value of `f` and its pullback on structural cotangents.
+    """Return the value of `f` and its pullback on structural cotangents.
 
     **Arguments:** an operation (its registered rule runs, or AD of the implementation where none
     applies) or any JAX function.
@@ -42,7 +42,7 @@ def rrule(
 def frule(
     f: Function, primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], **kwargs: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """The value of `f` and its pushforward of structural tangents: `(out, out_dot)`.
+    """Return the value of `f` and its pushforward of structural tangents: `(out, out_dot)`.
 
     **Arguments:** an operation (its natural pushforward runs, or forward mode as JAX derives it) or
     any JAX function; `primals` and `tangents`, tuples of one length. Keywords are static.
@@ -59,7 +59,7 @@ def frule(
 
 
 def as_custom_vjp(op: Operation, **kwargs: PyTree) -> Function:
-    """The operation as a plain `jax.custom_vjp` function: reverse mode only.
+    """Return the operation as a plain `jax.custom_vjp` function: reverse mode only.
 
     For rules with side effects, and for comparison. Forward mode raises, as `custom_vjp` does.
     """
@@ -96,13 +96,13 @@ def as_custom_vjp(op: Operation, **kwargs: PyTree) -> Function:
 
 
 def align(tree: PyTree, *like: PyTree) -> PyTree:
-    """Arrays that vary over the same mesh axes of `shard_map`: over those of any of them.
+    """Make arrays vary over the same mesh axes of `shard_map`: those of any of them.
 
-    JAX does this by itself in arithmetic, and demands it of what a loop starts with, of a tangent
-    in a `custom_jvp`, and of the matrix and the right-hand side of a `custom_linear_solve`.
+    JAX does this itself in arithmetic. It requires aligned axes in the initial carry of a loop, in
+    a tangent of a `custom_jvp`, and in the matrix and right-hand side of a `custom_linear_solve`.
     Operands of a rule are aligned already; zeros that the rule makes are not.
 
-    **Arguments:** `tree`, a pytree of arrays; `like`, further ones, of which only the axes count.
+    **Arguments:** `tree`: a pytree of arrays. `like`: further arrays; only their axes count.
     **Returns:** the arrays of `tree`, cast; outside of `shard_map` the tree as it is.
     **Derivative:** the sum over the axes that an array lacked.
     """
@@ -110,9 +110,10 @@ def align(tree: PyTree, *like: PyTree) -> PyTree:
 
 
 def constant(values: np.ndarray, dtype: DTypeLike) -> Array:
-    """NumPy's numbers as an array that the program makes, for a branch of `jax.lax.cond`.
+    """Return NumPy's numbers as an array that the program makes, for a branch of `jax.lax.cond`.
 
-    What a branch takes from outside, constants included, `jax.vmap` lets vary over the mesh inside
-    of `shard_map`; what the branch makes then no longer agrees with it, and JAX raises.
+    Inside of `shard_map`, `jax.vmap` lets the values that a branch closes over, also constants,
+    vary over the mesh. They then no longer agree with values made inside the branch, and JAX
+    raises.
     """
     return _compat.constant(np.asarray(values, dtype))

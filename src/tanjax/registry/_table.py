@@ -1,9 +1,9 @@
 """Dispatch: which registration serves a call on these types.
 
 A table maps signatures (tuples of classes, one per leading array argument; missing ones match
-anything) to entries. Lookup is on concrete classes with their MRO: the most specific first
-argument wins, then the second, and so on, so that there is never an ambiguity to resolve. Type
-hints play no part. Results are cached until the next registration.
+anything) to entries. Lookup is on concrete classes with their MRO: the most specific first argument
+wins, then the second, and so on. This order leaves no ambiguity. Type hints play no part. Results
+are cached until the next registration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Entry = TypeVar("Entry")
 
 @dataclasses.dataclass(frozen=True)
 class Registered(Generic[Entry]):
-    """An entry with its signature and the place that it came from."""
+    """An entry with its signature and its origin."""
 
     signature: Signature
     entry: Entry
@@ -35,7 +35,7 @@ class Registered(Generic[Entry]):
 
 
 class Journal:
-    """Every registration made while it is open, so that a failing pack can be rolled back."""
+    """A record of the registrations made while it is open, to roll back a pack that fails."""
 
     open_: list[Journal] = []  # noqa: RUF012  (one stack for the process)
 
@@ -54,13 +54,13 @@ class Journal:
 
 
 def current_origin(function: Function) -> str:
-    """Where a registration comes from: the pack that is loading, and the function's module."""
+    """Return the origin of a registration: the pack that is loading, and the function's module."""
     place = f"{function.__module__}.{function.__qualname__}"
     return f"{Journal.open_[-1].origin}: {place}" if Journal.open_ else place
 
 
 class Table(Generic[Entry]):
-    """Signatures to entries, for one operation."""
+    """A map from signatures to entries, for one operation."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -91,7 +91,7 @@ class Table(Generic[Entry]):
         self._found.clear()
 
     def find(self, classes: Signature) -> Registered[Entry] | None:
-        """The most specific entry for a call on these classes, or `None`."""
+        """Return the most specific entry for a call on these classes, or `None`."""
         if classes not in self._found:
             fits = [
                 (d, r)
@@ -102,13 +102,13 @@ class Table(Generic[Entry]):
         return self._found[classes]
 
     def nearest(self, classes: Signature, count: int = 5) -> list[str]:
-        """The registrations that come closest, each mismatch marked, for error messages."""
+        """Return the closest registrations, each mismatch marked, for error messages."""
         ranked = sorted(self.rows.values(), key=lambda r: -_matches(r.signature, classes))
         return [f"({_marked(r.signature, classes)})  from {r.origin}" for r in ranked[:count]]
 
 
 def distance(signature: Signature, classes: Signature) -> tuple[int, ...] | None:
-    """How specific a signature is for a call (smaller is closer), or `None` if it does not fit."""
+    """Return how far a signature is from a call (smaller is closer), or `None`: no match."""
     if len(signature) > len(classes):
         return None
     steps = []
@@ -131,19 +131,20 @@ def _marked(signature: Signature, classes: Signature) -> str:
     )
 
 
-NUMBERS = jax.Array, np.ndarray, np.generic, int, float, complex  # what `Dense` stands for
+# the types that `Dense` stands for
+NUMBERS = jax.Array, np.ndarray, np.generic, int, float, complex
 _CLASSES: dict[type, type] = {}
 
 
 def is_static_value(x: PyTree) -> bool:
-    """Whether a positional argument is no array: a flag, a text, a function."""
+    """True if a positional argument is not an array: a flag, a text, a function."""
     if type(x) is bool or not isinstance(x, NUMBERS):
         return jax.tree_util.all_leaves([x])
     return False
 
 
 def dispatch_class(x: PyTree) -> type:
-    """The class that stands for a value in signatures: its own, or `Dense` for plain arrays."""
+    """Return the class that a signature uses for a value: its own, or `Dense` for plain arrays."""
     kind = type(x)
     found = _CLASSES.get(kind)
     if found is None:
@@ -168,14 +169,14 @@ def check_classes(name: str, types: tuple[PyTree, ...]) -> None:
 
 
 def bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
-    """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
+    """Return a decorator used as `@op.rule` or as `@op.rule(*types)`."""
     if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
         return register(types[0], ())
     return lambda function: register(function, types)
 
 
 def hashable(x: object) -> object:
-    """Lists as tuples."""
+    """Convert lists to tuples."""
     return tuple(map(hashable, x)) if isinstance(x, list | tuple) else x
 
 

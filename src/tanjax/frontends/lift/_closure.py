@@ -1,12 +1,12 @@
-"""What the meaning of a function depends on besides its arguments.
+"""The values that a function reads besides its arguments.
 
-`lift` keeps what it inferred about a function, but the function is run anew in every call, so it
-may have come to mean something else: it closes over a length that is now a time, or raises to a
-global power. Tracing it in every call would cost a millisecond; looking at what it reads costs a
-few microseconds.
+`lift` caches the units that it inferred for a function, but each call runs the function again.
+Meanwhile the function may have changed: a length that it closes over is now a time, or a global
+exponent differs. Tracing it in every call would cost a millisecond; checking the values that it
+reads costs a few microseconds.
 
-Sharp edge. Whatever could change without changing its identity (a list, an object that is not
-frozen, a module of the user) makes the answer "unknown", and the function is traced every time.
+Sharp edge. A value that can change without changing its identity (a list, an object that is not
+frozen, a module of the user) makes the answer "unknown". The function is then traced every time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tanjax._typing import Function
 from tanjax.arrays import is_structured
 from tanjax.units import Unit
 
-_MOST = 200  # things looked at: beyond this a trace is no dearer
+_MOST = 200  # values to check; beyond this a trace is no more expensive
 _FIXED = (int, float, complex, str, bytes, type(None), Fraction, Unit, np.generic, np.dtype, type)
 _LIBRARIES = frozenset(
     {
@@ -43,11 +43,11 @@ _LIBRARIES = frozenset(
 
 
 class _Unknown(Exception):
-    """Something could change unseen."""
+    """A value could change undetected."""
 
 
 def closure_fingerprint(f: Function) -> list[PyTree] | None:
-    """All that `f` reads besides its arguments, to be compared by identity; `None` if unknown."""
+    """Return the values that `f` reads besides its arguments, by identity; `None` if unknown."""
     found: list[PyTree] = []
     try:
         _look(f, found)
@@ -57,7 +57,7 @@ def closure_fingerprint(f: Function) -> list[PyTree] | None:
 
 
 def unchanged(old: list[PyTree] | None, new: list[PyTree] | None) -> bool:
-    """Whether two fingerprints are known and the same."""
+    """True if two fingerprints are known and the same."""
     if old is None or new is None or len(old) != len(new):
         return False
     return all(a is b for a, b in zip(old, new, strict=True))
@@ -74,7 +74,7 @@ def _look(x: PyTree, found: list[PyTree]) -> None:
 
 
 def _parts(x: PyTree) -> Iterator[PyTree]:
-    """What may change inside. **Raises:** `_Unknown` if that cannot be said."""
+    """Yield the parts that may change. **Raises:** `_Unknown` if they cannot be determined."""
     if isinstance(x, _FIXED) or is_structured(x) or isinstance(x, jax.Array):
         return
     if _home(x) in _LIBRARIES and not _holds(x):
@@ -86,7 +86,7 @@ def _parts(x: PyTree) -> Iterator[PyTree]:
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)
     elif isinstance(x, types.BuiltinFunctionType):
-        yield x.__self__  # a module, or what a bound method belongs to
+        yield x.__self__  # a module, or the object of a bound method
     elif isinstance(x, functools.partial):
         yield from (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, tuple):
@@ -101,7 +101,7 @@ def _parts(x: PyTree) -> Iterator[PyTree]:
 
 
 def _home(x: PyTree) -> str | None:
-    """The package that something comes from; of containers, which change, none."""
+    """Return the package that an object comes from; `None` for containers, which change."""
     if isinstance(x, types.ModuleType):
         return x.__name__.partition(".")[0]
     name = getattr(x, "__module__", None) or type(x).__module__
@@ -109,7 +109,7 @@ def _home(x: PyTree) -> str | None:
 
 
 def _holds(x: PyTree) -> bool:
-    """Whether something of a library holds code of the user: a compiled function, a `partial`."""
+    """True if a library object holds code of the user: a compiled function, a `partial`."""
     return hasattr(x, "__wrapped__") or isinstance(x, functools.partial)
 
 
@@ -122,7 +122,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _read_by(f: types.FunctionType, code: types.CodeType) -> Iterator[PyTree]:
-    """The globals that code reads, with the code inside it."""
+    """Yield the globals that code reads, also in code inside it."""
     for name in code.co_names:
         if name in f.__globals__:
             yield f.__globals__[name]

@@ -1,7 +1,7 @@
 """Units through equations that hold jaxprs: calls, loops, branches, custom rules.
 
-A call takes the units of its operands inside. A carry must come back in the unit it went in with;
-where it starts with a plain zero (any unit) the unit is found by going round until nothing changes.
+A call passes the units of its operands on. A carry must keep its unit. If it starts with a plain
+zero (any unit), the step is repeated until its units no longer change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAGGED: dict[str, Unit] = {}
 
 
 def inner(closed: Any, operands: list[Found]) -> list[Found]:
-    """The units of the results of a closed jaxpr."""
+    """Return the units of the results of a closed jaxpr."""
     jaxpr = getattr(closed, "jaxpr", closed)
     consts = getattr(closed, "consts", None) or [None] * len(jaxpr.constvars)
     return infer(jaxpr, list(map(literal_unit, consts)), operands)
@@ -51,7 +51,7 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     params = eqn.params
     name = params.get("name")
     if isinstance(name, str) and name.startswith(TAG):
-        tracked = operands[0]  # what the number in the quantity is in, which has a unit of its own
+        tracked = operands[0]  # the unit of the number in the quantity, which also has its own unit
         own = TAGGED[name]
         return [tracked * own if isinstance(tracked, Unit) else own]
     if _compat.jax_function_of(eqn) == "det" and isinstance(operands[0], Unit):
@@ -67,10 +67,10 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
 
 
 def _by_table(eqn: JaxEquation, operands: list[Found], error: UnitError) -> list[Found]:
-    """The units of a function of JAX's own that does not follow from its equations.
+    """Return the units of one of JAX's functions that do not follow from its equations.
 
-    `hypot`, `interp` and `lstsq` replace divisors that are zero by a plain one, which is right for
-    any unit, but not step by step. **Raises:** `error` if there is no entry.
+    `hypot`, `interp` and `lstsq` replace zero divisors by a plain one. That is right for any unit
+    as a whole, but not step by step. **Raises:** `error` if there is no entry.
     """
     name = (_compat.jax_function_of(eqn) or "").lstrip("_")
     text = TABLES["numpy"].get(name) or TABLES["linalg"].get(name, "plain")
@@ -138,7 +138,7 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
 def _fixed_point(
     where: str, step: Callable[[list[Found]], list[Found]], carry: list[Found]
 ) -> list[Found]:
-    """The units of a carry that its step gives back."""
+    """Return the units of a carry that its step keeps."""
     for _ in range(len(carry) + 2):
         new = [
             _agree(where, f"carry {i}", pair)
@@ -151,7 +151,7 @@ def _fixed_point(
 
 
 def _agree(where: str, what: str, units: Sequence[Found]) -> Found:
-    """The one unit that all have; `ANY` and `ENDLESS` give way to every other."""
+    """Return the one unit that all have; every other unit replaces `ANY` and `ENDLESS`."""
     known = [u for u in units if type(u) is not AnyUnit]
     if not known:
         return ANY if ANY in units else ENDLESS

@@ -1,10 +1,10 @@
-"""Functions of each entry, on types that store their entries: what is zero stays zero.
+"""Entrywise functions on types that store their entries: a zero entry stays zero.
 
     tj.lift(jnp.tanh)(tj.Diagonal(x))   # a Diagonal, of `jnp.tanh(x)`
 
-A function with a value at zero other than zero fills the matrix, and is none of these. Of types
-whose fields are no entries (`Kronecker`, `LowRank`, sums) every entry is a sum of products: they
-become dense, visibly, as elsewhere.
+A function that is not zero at zero fills the matrix, so this module does not handle it. In types
+whose fields are not entries (`Kronecker`, `LowRank`, sums), every entry is a sum of products.
+`lift` densifies them, with a `DensifyWarning`.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ from tanjax.arrays import (
     without_promise,
 )
 
-# The array of the entries, where its type can hold them.
+# The array of the entries, if its type can hold them.
 Kept: TypeAlias = Natural | NotImplementedType
 
-# Zero at zero, real for real numbers, and conjugate for conjugate ones, so Hermitian stays so.
+# Zero at zero, real for real numbers, conjugate for conjugate ones: Hermitian stays Hermitian.
 _EVERYWHERE = {
     *("abs", "asinh", "atan", "cbrt", "ceil", "erf", "expm1", "floor", "integer_pow", "max", "min"),
     *("real", "round", "sign", "sin", "sinh", "square", "tan", "tanh"),
 }
-# Zero at zero, with a cut along real numbers, or imaginary for conjugate ones.
+# Zero at zero, with a branch cut along real numbers, or imaginary ones for conjugates.
 _CUT = {"asin", "atanh", "erf_inv", "imag", "log1p", "pow", "sqrt"}
-# That of a product is the product of those of its factors.
+# For these, the value of a product is the product of the values of its factors.
 _MULTIPLICATIVE = {"abs", "integer_pow", "sign", "square"}
 _ONE_AT_ONE = _MULTIPLICATIVE | {"cbrt", "ceil", "floor", "pow", "real", "round", "sqrt"}
 UNARY = (_EVERYWHERE | _CUT) - {"max", "min", "pow"}
 
 
 def unary(eqn: JaxEquation, a: PyTree) -> Kept:
-    """An equation of one operand, entry by entry, or `NotImplemented`."""
-    if eqn.params.get("y", 1) <= 0:  # a whole power
+    """Apply an equation of one operand entry by entry, or return `NotImplemented`."""
+    if eqn.params.get("y", 1) <= 0:  # an integer power
         return NotImplemented
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, **eqn.params))
 
 
 def power(eqn: JaxEquation, a: PyTree, exponent: PyTree) -> Kept:
-    """A power of each entry, where the exponent is a known positive number."""
+    """Return a power of each entry, if the exponent is a known positive number."""
     if is_structured(exponent) or not _is_known(exponent):
         return NotImplemented
-    number = complex(exponent)  # which it is if the entries are
+    number = complex(exponent)  # the exponent is a number if the entries are
     if number.imag or not number.real > 0:
         return NotImplemented
     return _mapped(eqn, a, lambda v: eqn.primitive.bind(v, exponent, **eqn.params))
 
 
 def bounded(eqn: JaxEquation, a: PyTree, b: PyTree) -> Kept:
-    """The larger, or the smaller, of each entry and a known number that leaves zero."""
+    """Return `max` or `min` of each entry and a known number, if that keeps zeros."""
     a, bound = (b, a) if is_structured(b) else (a, b)
     if is_structured(bound) or not _is_known(bound):
         return NotImplemented
@@ -89,7 +89,7 @@ def _mapped(eqn: JaxEquation, a: PyTree, function: Function) -> Kept:
 
 
 def _entrywise(a: PyTree, function: Function, name: str) -> Kept:
-    """`function` of every entry; of dense ones, too, which are blocks."""
+    """Apply `function` to every entry, also in dense blocks."""
     again = lambda x: _entrywise(x, function, name)
     if not is_structured(a):
         return function(a)
@@ -98,7 +98,7 @@ def _entrywise(a: PyTree, function: Function, name: str) -> Kept:
         refused = any(p is NotImplemented for p in parts)
         return NotImplemented if refused else type(a)(*parts)
     if isinstance(a, Scaled):
-        batch = jnp.ndim(a.factor)  # a factor for each matrix
+        batch = jnp.ndim(a.factor)  # one factor per matrix
         product = ops.multiply(a.matrix, jnp.expand_dims(a.factor, (-2, -1)) if batch else a.factor)
         return NotImplemented if isinstance(product, Scaled) else again(product)
     if isinstance(a, Zero):
@@ -122,7 +122,7 @@ def _entrywise(a: PyTree, function: Function, name: str) -> Kept:
 
 
 def _where(there: Shaped[Array, " ..."], out: DenseArray) -> DenseArray:
-    """What is stored, zero beside it: there the slope may be infinite, and a tangent nan."""
+    """Set the entries beside the stored ones to zero, where a tangent may be nan."""
     return jnp.where(there, out, jnp.zeros((), out.dtype))
 
 

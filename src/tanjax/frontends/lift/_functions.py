@@ -1,9 +1,9 @@
-"""JAX's own functions in a traced program, where the equation shows how they were called.
+"""JAX's own functions in a traced program, if the equation shows how they were called.
 
-Static flags (`upper`, `full_matrices`, `mode`) are no operands of a call. A function is served here
-only if no flag changes its value for the types at hand, or if the number and shapes of the results
-show the flag. Every other function is entered, and its primitives keep the structure or densify:
-`cholesky`, `cho_solve`, `tril` and `norm` need no entry.
+Static flags (`upper`, `full_matrices`, `mode`) are not operands of a call. This module handles a
+function only if no flag changes its value for the given types, or if the number and shapes of the
+results show the flag. `lift` enters every other function, whose primitives keep the structure or
+densify. So `cholesky`, `cho_solve`, `tril` and `norm` need no entry.
 
     jnp.linalg.qr(a, mode="r")  # one result: the other modes have two
 
@@ -28,12 +28,12 @@ from tanjax.jaxprs import nested_jaxprs
 
 from .. import _as_numpy as as_numpy
 
-# Results of an equation, where the types of its operands allow them.
+# Results of an equation, if the types of its operands allow them.
 Results: TypeAlias = list[PyTree] | NotImplementedType
 
 
 def named(eqn: JaxEquation, operands: list[PyTree]) -> Results:
-    """Return the results of a function of JAX's by an operation, or `NotImplemented`."""
+    """Return the results of one of JAX's functions by an operation, or `NotImplemented`."""
     key = "call_jaxpr" if eqn.primitive.name == "custom_jvp_call" else "jaxpr"
     run = _FUNCTIONS.get(_compat.jax_function_of(eqn, key) or "")
     if run is None or not all(is_matrix(x) for x in operands if is_structured(x)):
@@ -47,28 +47,28 @@ def named(eqn: JaxEquation, operands: list[PyTree]) -> Results:
 
 
 def as_traced(out: list[PyTree], eqn: JaxEquation) -> bool:
-    """Return whether results have the shapes and dtypes that the next equations were traced for."""
+    """True if results have the shapes and dtypes that the next equations were traced for."""
     kinds = [(tuple(x.shape), x.dtype) for x in out]
     return kinds == [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
 
 
 def is_matrix(x: AnyArray) -> bool:
-    """Return whether an array has two axes."""
+    """True if an array has two axes."""
     return len(x.shape) == 2
 
 
 def _operation(run: Function) -> Function:
-    """A function without flags that change its value."""
+    """Handle a function without flags that change its value."""
     return lambda eqn, *operands: run(*operands)
 
 
 def _of_hermitian(run: Function) -> Function:
-    """A function that may read one triangle: both are one where the type is Hermitian."""
+    """Handle a function that may read one triangle: for a Hermitian type both are equal."""
     return lambda eqn, a, *rest: run(a, *rest) if is_hermitian(a) else NotImplemented
 
 
 def _of_matrices(run: Function) -> Function:
-    """A function of several arrays, for matrices alone."""
+    """Handle a function of several arrays, for matrices alone."""
 
     def checked(eqn: JaxEquation, *operands: PyTree) -> PyTree:
         return run(*operands) if all(map(is_matrix, operands)) else NotImplemented
@@ -77,20 +77,20 @@ def _of_matrices(run: Function) -> Function:
 
 
 def _eigh(eqn: JaxEquation, a: SquareMatrix, *rest: PyTree) -> PyTree:
-    """Ascending eigenvalues, and vectors in their order where the call has two results."""
+    """Return ascending eigenvalues, and vectors in their order if the call has two results."""
     if rest or not is_hermitian(a):
         return NotImplemented
     return as_numpy.eigh(a) if len(eqn.outvars) == 2 else ops.eigvalsh(a)
 
 
 def _runs_svd(eqn: JaxEquation) -> bool:
-    """Return whether a call factorises the matrix as it is: `hermitian=True` reads a triangle."""
+    """True if a call factorises the matrix unchanged: `hermitian=True` reads a triangle."""
     inner = [e for body in nested_jaxprs(eqn) for e in body.eqns]
     return eqn.primitive.name == "svd" or any(map(_runs_svd, inner))
 
 
 def _svd(eqn: JaxEquation, a: Matrix) -> PyTree:
-    """Descending singular values, and vectors in their order where the call has three results."""
+    """Return descending singular values, and vectors if the call has three results."""
     if not (is_hermitian(a) or _runs_svd(eqn)):
         return NotImplemented
     if len(eqn.outvars) == 1:
@@ -100,7 +100,7 @@ def _svd(eqn: JaxEquation, a: Matrix) -> PyTree:
 
 
 def _qr(eqn: JaxEquation, a: Matrix) -> PyTree:
-    """Both factors, or the second alone; the shape of the first tells the mode."""
+    """Return both factors, or the second alone; the shape of the first shows the mode."""
     first = tuple(eqn.outvars[0].aval.shape)
     if len(eqn.outvars) == 1:
         return ops.qr(a, "r")
@@ -110,7 +110,7 @@ def _qr(eqn: JaxEquation, a: Matrix) -> PyTree:
 
 
 def _lu(eqn: JaxEquation, a: Matrix) -> PyTree:
-    """Three factors; two where the rows of the first are permuted."""
+    """Return `(P, L, U)`, or `(P @ L, U)` if the call has two results."""
     if a.shape[0] != a.shape[1]:
         return NotImplemented
     p, lower, upper = ops.lu(a)
@@ -118,7 +118,7 @@ def _lu(eqn: JaxEquation, a: Matrix) -> PyTree:
 
 
 def _pinv(eqn: JaxEquation, a: Matrix, rtol: PyTree = None) -> PyTree:
-    """By the largest singular value of all, not of each factor or block."""
+    """Return `pinv` relative to the largest singular value of the whole matrix."""
     known = rtol is None or (jnp.ndim(rtol) == 0 and not isinstance(rtol, jax.core.Tracer))
     if not (known and (is_hermitian(a) or _runs_svd(eqn)) and as_numpy.has_one_rank(a)):
         return NotImplemented
@@ -126,12 +126,12 @@ def _pinv(eqn: JaxEquation, a: Matrix, rtol: PyTree = None) -> PyTree:
 
 
 def _diagonal(eqn: JaxEquation, a: Matrix) -> PyTree:
-    """The main diagonal: no other one of a square matrix is as long."""
+    """Return the main diagonal: a square matrix has no other one of that length."""
     is_main = tuple(eqn.outvars[0].aval.shape) == (a.shape[0],) and a.shape[0] == a.shape[1]
     return ops.diagonal(a) if is_main else NotImplemented
 
 
-# By the name of JAX's function, which SciPy's often hide.
+# By the name of JAX's function, which SciPy's often wrap.
 _FUNCTIONS: dict[str, Function] = {
     "solve": _operation(ops.solve),
     "_solve": _of_hermitian(ops.solve),

@@ -1,16 +1,16 @@
 """`lift(f)`: unmodified JAX code on quantities and structured arrays.
 
-Code that calls `jnp.sin` and `lax.scan` knows nothing of our types. It is traced once on plain
-arrays; the units of its results follow from its jaxpr (`_units`), and its values are what it
-computes itself on numbers in fitting units: every inner `jit`, loop and custom rule is its own.
-Only where an argument is a structured array is the jaxpr interpreted, equation by equation, with
-our operations where they keep structure and dense arrays, visibly, elsewhere.
+Code that calls `jnp.sin` and `lax.scan` does not handle our types. `lift` traces it once on plain
+arrays. The units of its results follow from its jaxpr (`_units`). Its values are those that the
+code itself computes on numbers in fitting units: every inner `jit`, loop and custom rule stays. If
+an argument is a structured array, `lift` interprets the jaxpr equation by equation. It uses our
+operations if they keep structure, and otherwise densifies with a warning.
 
     speed = tj.lift(lambda g, h: jnp.sqrt(2 * g * h))
     speed(9.8 * metre / second**2, 3.0 * km)
 
-Sharp edges. Constants in the code are plain numbers. Quantities that the code closes over take
-part in its arithmetic, but cannot be handed to `jnp` functions: pass them as arguments.
+Sharp edges. Constants in the code are plain numbers. Quantities that the code closes over take part
+in its arithmetic, but `jnp` functions do not accept them: pass them as arguments.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from ._control import TAG, TAGGED
 from ._structure import interpret
 from ._units import REGISTERED, NeedsCoherent, NeedsRoot, apply_signature, infer, literal_unit
 
-_EntryUnit = Callable[[Unit], Unit]  # in which unit the code sees a quantity in a unit
-# The tree of the results; their units, and those that they carried; the unit of an argument in the
-# code; its jaxpr.
+_EntryUnit = Callable[[Unit], Unit]  # maps a quantity's unit to the unit in the code
+# The tree of the results; their tracked units, and those that they carry; the unit of an argument
+# in the code; its jaxpr.
 _Traced = tuple[PyTreeDef, list[tuple[Unit | None, Unit | None]], _EntryUnit, Readable]
-_MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
+_MOST_ROOTS = 10**6  # no terminating code takes as many roots of roots
 
 
 def lift(f: Function) -> Function:
-    """A function of quantities and structured arrays from plain JAX code.
+    """Make plain JAX code accept quantities and structured arrays.
 
     **Arguments:** `f`, a function of arrays (in any pytrees) that JAX can trace.
-    **Returns:** a function of the same arguments, any of which may be quantities or structured
-    arrays; results carry their units. Where all units of one dimension agree, the numbers go in as
-    they are; otherwise every quantity goes in in coherent SI units.
-    **Raises:** `UnitError` naming the primitive and the line of `f` where units do not fit.
+    **Returns:** a function of the same arguments. Each may be a quantity or a structured array;
+    results carry their units. If all units of one dimension agree, `f` gets the numbers
+    unchanged; otherwise every quantity in coherent SI units.
+    **Raises:** `UnitError` naming the primitive and the line of `f` if units do not fit.
     **Cost:** the first call for given shapes and units traces `f` once more, without computing.
     """
     inferred: dict[Hashable, tuple[PyTree, _Traced]] = {}
@@ -87,7 +87,8 @@ def lift(f: Function) -> Function:
         if result is None or not unchanged(seen, around):
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
-                inferred[key] = around, result  # code that closes over tracers is always another
+                # code that closes over tracers differs in every call
+                inferred[key] = around, result
         out_tree, out_units, entry_unit, closed = result
         numbers = [_in_code(entry_unit, v, u) for v, u in zip(values, found, strict=True)]
         if any(map(is_structured, numbers)):
@@ -106,7 +107,7 @@ def lift(f: Function) -> Function:
 
 
 def _in_code(entry_unit: _EntryUnit, value: PyTree, unit: Unit | None) -> PyTree:
-    """An argument as the code saw it when it was traced: of a quantity an array in a unit."""
+    """Convert an argument to the trace's form: a quantity becomes an array in a unit."""
     if unit is None:
         return value
     value = _number_at_entry(entry_unit, value, unit)
@@ -114,7 +115,7 @@ def _in_code(entry_unit: _EntryUnit, value: PyTree, unit: Unit | None) -> PyTree
 
 
 def register(primitive: str, signature: str) -> None:
-    """Say what a primitive does to units, operand by operand: `"a: u, b: v -> u*v"`.
+    """Declare the effect of a primitive on units, operand by operand: `"a: u, b: v -> u*v"`.
 
     **Raises:** `RegistrationError` if the signature cannot be read.
     """
@@ -127,7 +128,7 @@ lifted_by(lift)
 
 
 class _OfLeaves:
-    """`f` as a function of the leaves of its arguments."""
+    """A function of the leaves of the arguments of `f`."""
 
     def __init__(self, f: Function, tree: PyTree) -> None:
         self.f, self.tree = f, tree
@@ -156,7 +157,7 @@ def _infer(
     given: list[PyTree],
     fixed: dict[int, PyTree],
 ) -> _Traced:
-    """The units of the results, the units in which the code must run, and its jaxpr."""
+    """Return the units of the results, the units in which the code must run, and its jaxpr."""
     entry_unit, root = _as_given, 1
     while True:
         try:
@@ -165,7 +166,7 @@ def _infer(
         except NeedsCoherent:
             entry_unit = _coherent
         except NeedsRoot as needed:
-            # A root of a root needs the product of both, whichever is found first.
+            # A root of a root needs the product of both, in any order.
             root *= needed.root
             if root > _MOST_ROOTS:
                 raise UnitError(f"lift: no power of two has all of these roots: {root}.") from None
@@ -177,7 +178,7 @@ def _as_given(unit: Unit) -> Unit:
 
 
 def _coherent(unit: Unit) -> Unit:
-    degree, radian = units.unit("deg"), units.unit("rad")  # code may ask for degrees
+    degree, radian = units.unit("deg"), units.unit("rad")  # code may contain degrees
     return radian if unit == degree else units.coherent(unit)
 
 
@@ -212,9 +213,9 @@ def _traced(
 
 
 def _of_forgotten(f: Function, outs: list[PyTree], given: list[PyTree]) -> list[PyTree]:
-    """Units of zeros without a history: what `jnp.imag` makes of a real array, `zeros_like` of any.
+    """Find units of zeros without a history: `jnp.imag` of a real array, `zeros_like` of any.
 
-    Where `f` is JAX's own function, the table of `tanjax.numpy` knows; other code said zero.
+    If `f` is JAX's own function, the table of `tanjax.numpy` gives the unit.
     """
     name = getattr(f, "__name__", "")
     text = TABLES["numpy"].get(name, "") if getattr(jnp, name, None) is f else ""
@@ -228,9 +229,9 @@ def _of_forgotten(f: Function, outs: list[PyTree], given: list[PyTree]) -> list[
 
 
 def _labelled(result: PyTree, unit: Unit, own: PyTree) -> PyTree:
-    """A result of the code in its unit; `own` is what it carried openly when it was traced.
+    """Label a result of the code; `own` is the unit that it carried when it was traced.
 
-    Outside of a trace a quantity that the code closes over may have chosen another exponent.
+    Outside of a trace, a quantity that the code closes over may have another exponent.
     """
     if not is_quantity(result):
         return unitful(result, unit)
@@ -238,7 +239,7 @@ def _labelled(result: PyTree, unit: Unit, own: PyTree) -> PyTree:
 
 
 def _product(inferred: PyTree, own: PyTree) -> PyTree:
-    """The unit of a result: what the code tracked in numbers, times what it carried openly."""
+    """Return the unit of a result: the tracked unit times the unit that it carries."""
     if type(inferred) is AnyUnit:
         inferred = None
     if inferred is None or own is None:
@@ -247,7 +248,7 @@ def _product(inferred: PyTree, own: PyTree) -> PyTree:
 
 
 def _tagged(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
-    """A quantity from outside as a number in the code, marked with its unit for `infer`."""
+    """Turn a quantity from outside into a number in the code, marked with its unit for `infer`."""
     unit = entry_unit(q.label)
     mark = lambda value: value
     mark.__name__ = f"{TAG}{unit!r}"
@@ -256,14 +257,14 @@ def _tagged(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
 
 
 def _number(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
-    """A quantity from outside as a number in the code."""
+    """Turn a quantity from outside into a number in the code."""
     return _number_at_entry(entry_unit, q.stored, q.label)
 
 
 def _number_at_entry(entry_unit: _EntryUnit, value: PyTree, unit: Unit) -> PyTree:
-    """The number in a unit. **Raises:** `ScaleError` if its dtype does not hold it at exponent 0.
+    """Convert a number to a unit. **Raises:** `ScaleError` if it leaves the range at exponent 0.
 
-    At exponent 0 is what runs in coherent units, where the code may add anything to anything.
+    Code in coherent units runs at exponent 0, because it may add any two numbers.
     """
     target = entry_unit(unit)
     if entry_unit is _coherent and unit.scale:

@@ -1,7 +1,7 @@
 """Masks of triangles and diagonals in a traced program: comparisons of row and column numbers.
 
 JAX traces `tril(a, k)` to `select(iota_0 + k >= iota_1, a, 0)`. Such a mask stays symbolic until an
-equation needs its numbers, so that the select is a triangle of a structured array.
+equation needs its numbers. The select then gives a triangle of a structured array.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Places(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """`column - row` compared with `offset`: `le` is the lower triangle, `ge` the upper one."""
+    """A comparison of `column - row` with `offset`: `le` is the lower triangle, `ge` the upper."""
 
     compared: str
     offset: int
@@ -88,7 +88,7 @@ def selected(mask: PyTree, x: PyTree, y: PyTree) -> Matrix | None:
         return Diagonal(y.diagonal()) if inside and mask.offset == 0 else None
     if inside:
         return cut(y, mask.compared == "le", mask.offset)
-    if mask.compared == "le":  # all above the triangle that is masked
+    if mask.compared == "le":  # the mask covers everything above the triangle
         return cut(x, False, mask.offset + 1)
     return cut(x, True, mask.offset - 1)
 
@@ -99,7 +99,7 @@ def made(x: PyTree) -> PyTree:
 
 
 def _is_number(x: PyTree) -> bool:
-    """Return whether a value is a number that is known while the program is traced."""
+    """True if a value is a number that is known while the program is traced."""
     if isinstance(x, Symbol | jax.core.Tracer):
         return False
     return jnp.ndim(x) == 0

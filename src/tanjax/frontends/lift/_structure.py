@@ -1,10 +1,10 @@
-"""Plain JAX code on structured arrays: its jaxpr, interpreted with our operations.
+"""An interpreter of jaxprs of plain JAX code, for structured arrays.
 
-An equation without a structured operand is JAX's own. One with some runs the operation that keeps
-the structure where there is one for its primitive, or for the function of JAX's that it calls;
-other calls are entered, and loops and branches run with the structure in them where it comes back
-as it went in. Everything else sees dense arrays, as loudly as `tj.densify` says: also functions
-with a derivative of their own (`jax.custom_jvp`, `jax.custom_vjp`), which must not lose it.
+An equation without structured operands runs as in JAX. Others run an operation that keeps the
+structure, if one exists for the primitive or for the JAX function of the call. `lift` enters all
+other calls. Loops and branches keep a structured carry if the body returns it with the same type.
+Everything else gets dense arrays; `tj.densify` decides whether that warns. This includes functions
+with their own derivative (`jax.custom_jvp`, `jax.custom_vjp`), which must not lose it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ._triangles import triangle
 
 
 def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
-    """The results of a jaxpr on arguments of which some are structured arrays."""
+    """Return the results of a jaxpr on arguments, some of them structured arrays."""
     known: dict[JaxVariable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, args, strict=True))
 
@@ -67,7 +67,7 @@ def _results(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
 
 
 def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[None]:
-    """A known number of another dtype is known: bounds of `jnp.clip` decide what stays zero."""
+    """Convert a known number while tracing: bounds of `jnp.clip` decide which zeros stay."""
     number = eqn.primitive.name == "convert_element_type" and jnp.ndim(operands[0]) == 0
     if number and not isinstance(operands[0], jax.core.Tracer):
         return jax.ensure_compile_time_eval()
@@ -75,7 +75,7 @@ def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[N
 
 
 def _kept(eqn: JaxEquation, operands: list[PyTree]) -> Results:
-    """The results of an equation with structured operands, or `NotImplemented`."""
+    """Return the results of an equation with structured operands, or `NotImplemented`."""
     name = eqn.primitive.name
     if name == "select_n" and len(operands) == 3:
         kept = selected(*operands)
@@ -103,7 +103,7 @@ def _all_dense(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
 
 
 _CALLS = ("pjit", "jit", "closed_call", "remat", "remat2", "checkpoint")
-_NAMED = ("pjit", "jit", "custom_jvp_call")  # which functions of JAX's own are
+_NAMED = ("pjit", "jit", "custom_jvp_call")  # primitives of JAX's own functions
 
 
 # -- loops and branches ----------------------------------------------------------------------------
@@ -114,12 +114,12 @@ def _inner(closed: Readable, operands: list[PyTree]) -> list[PyTree]:
 
 
 def _arrays(operands: list[PyTree]) -> list[PyTree]:
-    """Literals as arrays, which a loop can carry."""
+    """Convert literals to arrays, which a loop can carry."""
     return [x if is_structured(x) else jnp.asarray(x) for x in operands]
 
 
 def _settled(step: Function, carry: list[PyTree], name: str) -> list[PyTree]:
-    """A carry that a step gives back in the types in which it went in; others become dense."""
+    """Densify the parts of a carry that change their type in a step."""
     for _ in range(len(carry) + 1):
         new = jax.eval_shape(step, carry)
         same = [_kind(a) == _kind(b) for a, b in zip(carry, new, strict=True)]
@@ -139,7 +139,7 @@ def _kind(x: PyTree) -> tuple[PyTreeDef, list[tuple[Shape, DType]]]:
 
 
 def _dense_where_changed(new: list[PyTree], carry: list[PyTree], name: str) -> list[PyTree]:
-    """The results of a step: dense where the carry is (a structured result for a dense carry)."""
+    """Return the results of a step, densified where the carry is dense."""
     hint = "start with a structured carry"
     return [
         densified(n, name, hint) if is_structured(n) and not is_structured(c) else n
@@ -226,7 +226,7 @@ def _transpose(eqn: JaxEquation, a: PyTree) -> PyTree:
 
 
 def _add(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
-    """A sum; JAX adds a matrix and its transpose before `cholesky` and `eigh`."""
+    """Return a sum; JAX adds a matrix and its transpose before `cholesky` and `eigh`."""
     return ops.multiply(a, 2) if a is b else ops.add(a, b)
 
 

@@ -1,8 +1,8 @@
-"""Which triangle of a structured array JAX's functions read, as an array of a type.
+"""The triangle of a structured array that a JAX function reads, as a structured array.
 
-`solve_triangular` and `cho_solve` read one triangle of a matrix, whatever the other one holds, and
-`tril` and `triu` give it. Where a type says what is in that triangle it is an array of a type
-again; where it does not, there is `None`, and the caller makes the matrix dense, visibly.
+`solve_triangular` and `cho_solve` read one triangle of a matrix and ignore the other; `tril` and
+`triu` return one. If the type of the matrix determines that triangle, the result has a type again.
+Otherwise the functions return `None`, and the caller densifies the matrix with a warning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BANDS = (Tridiagonal, SymTridiagonal, Banded)
 
 
 def is_triangular(a: Natural, lower: bool) -> bool:
-    """Whether the type says that there is nothing in the other triangle."""
+    """True if the type guarantees zeros in the other triangle."""
     if isinstance(a, Triangular):
         return a.lower == lower
     if isinstance(a, Banded):
@@ -49,7 +49,7 @@ def is_triangular(a: Natural, lower: bool) -> bool:
 
 
 def triangle(a: SquareMatrix, lower: bool, unit_diagonal: bool = False) -> SquareMatrix | None:
-    """One triangle with the diagonal, which counts as ones if that is asked for; or `None`."""
+    """Return one triangle, with ones as diagonal on request; or `None`."""
     if not is_structured(a):
         return Triangular(a, lower, unit_diagonal)
     if isinstance(a, BlockDiagonal) and all(b.shape[0] == b.shape[1] for b in a.blocks):
@@ -72,7 +72,7 @@ def triangle(a: SquareMatrix, lower: bool, unit_diagonal: bool = False) -> Squar
 
 
 def _with_ones(a: Shaped[AbstractArray, "n n"], lower: bool) -> SquareMatrix | None:
-    """A triangle of which the diagonal counts as ones; numbers are stored in two types only."""
+    """Return a triangle with ones as diagonal; only some types allow it."""
     if isinstance(a, Diagonal | Identity) or (isinstance(a, Triangular) and a.lower != lower):
         return Identity(a.shape[0], a.dtype)
     if isinstance(a, Triangular):
@@ -98,7 +98,7 @@ def _of_places(a: Shaped[Sparse, "m n"], lower: bool) -> Shaped[Sparse, "m n"]:
 
 
 def cut(a: Shaped[AnyArray, "m n"], lower: bool, offset: int) -> Matrix | None:
-    """`tril` or `triu` with an offset; or `None`."""
+    """Apply `tril` or `triu` with an offset; or return `None`."""
     beyond = offset >= 0 if lower else offset <= 0
     if beyond and is_triangular(a, lower):
         return a

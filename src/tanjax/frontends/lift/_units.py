@@ -1,12 +1,12 @@
-"""Units through a jaxpr: what the results of plain JAX code are in.
+"""Units through a jaxpr: the units of the results of plain JAX code.
 
-A program that works on numbers in coherent units works on quantities: it only remains to say what
-its results are in, and to refuse it if metres meet seconds on the way. Both follow from the unit
-signature of every primitive, walked through the jaxpr once, without computing anything.
+A program on numbers in coherent units is right for quantities. It remains to find the units of its
+results, and to raise if it adds metres to seconds. Both follow from the unit signatures of the
+primitives, in one walk through the jaxpr, without computing values.
 
-Sharp edges. Constants in code are plain numbers, so `x + 1.0` of metres is refused; zero, infinity
-and nan have every unit. An `lu` packs a factor without unit and one with: its unit is that of the
-second, and triangular solves with a unit diagonal take the first.
+Sharp edges. Constants in code are plain numbers, so adding `1.0` to metres raises; zero, infinity
+and nan have every unit. An `lu` packs a factor without unit and one with a unit. Its unit is that
+of the second, and triangular solves with a unit diagonal take the first.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from tanjax.units.signatures import (
     roots,
 )
 
-_SMALL = 64  # larger constants are not looked at: that would copy them from a device
+_SMALL = 64  # larger constants are not checked: that would copy them from a device
 
 
-# Signatures given by `tj.lift.register`, which are asked before the laws.
+# Signatures given by `tj.lift.register`, which take precedence over the laws.
 REGISTERED: dict[str, str] = {}
 
 
 @runtime_checkable
 class _Law(Protocol):
-    """What is asked of the law of a primitive: its signature, and whether it is that of each."""
+    """The law of a primitive: its signature, and True if each operand has a result of its own."""
 
     @property
     def each(self) -> bool: ...
@@ -62,21 +62,21 @@ class _Law(Protocol):
 
 @functools.cache
 def _laws() -> Mapping[str, _Law]:
-    """The laws of primitives; with the rest of the scale graph a third of the time of an import."""
+    """Return the laws of primitives; the scale graph takes a third of the import time."""
     from tanjax.scale.laws import LAWS
 
     return LAWS
 
 
 class NeedsCoherent(Exception):
-    """Two operands differ by a prefix: the program is right only in coherent units.
+    """Two operands differ by a prefix, so the program is right only in coherent units.
 
-    Like `NeedsRoot`, found while units are walked through a jaxpr, and mended at its entry.
+    Like `NeedsRoot`, it is raised in the walk through the jaxpr and handled at its entry.
     """
 
 
 class NeedsRoot(Exception):
-    """The power of two in a label has no such root: arguments must have other exponents."""
+    """The power of two in a label has no exact root, so arguments must have other exponents."""
 
     def __init__(self, root: int) -> None:
         super().__init__(root)
@@ -84,13 +84,13 @@ class NeedsRoot(Exception):
 
 
 def require_equal(unit: Unit, target: Unit) -> None:
-    """Raise `NeedsCoherent` where two units differ by a factor."""
+    """Raise `NeedsCoherent` if two units differ by a factor."""
     if unit != target:
         raise NeedsCoherent
 
 
 def require_root(unit: Unit, root: int) -> None:
-    """Raise `NeedsRoot` where the exponent of a label is not divisible by a root."""
+    """Raise `NeedsRoot` if the exponent of a label is not divisible by a root."""
     if unit.scale % root:
         raise NeedsRoot(root)
 
@@ -100,7 +100,7 @@ _UNIT_RULES: dict[str, _UnitRule] = {}
 
 
 def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
-    """Register a rule for primitives: units of the results from equation and units of operands."""
+    """Register a rule for primitives: from the equation and operand units to result units."""
 
     def register(function: _UnitRule) -> _UnitRule:
         for name in names:
@@ -111,7 +111,7 @@ def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
 
 
 def infer(jaxpr: OpenJaxpr, consts: list[Found], given: list[Found]) -> list[Found]:
-    """The units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
+    """Return the units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
 
     **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
     differ by a prefix.
@@ -128,7 +128,8 @@ def infer(jaxpr: OpenJaxpr, consts: list[Found], given: list[Found]) -> list[Fou
             results = _results(eqn, operands)
         except UnitError as error:
             source = _compat.source_of(eqn)
-            if source and not getattr(error, "located", False):  # else the call around it knows
+            # otherwise the call around it adds its place
+            if source and not getattr(error, "located", False):
                 error = UnitError(f"{error}\n  in: `{eqn.primitive.name}` at {source}")
                 error.located = True  # type: ignore[attr-defined]
             raise error from None
@@ -137,9 +138,9 @@ def infer(jaxpr: OpenJaxpr, consts: list[Found], given: list[Found]) -> list[Fou
 
 
 def literal_unit(value: PyTree) -> Found:
-    """The unit of a constant: zeros, infinities and nans have every unit, other numbers none.
+    """Return the unit of a constant: zeros, infinities and nans have every unit, others none.
 
-    So has the largest number of a dtype, which stands for infinity.
+    The largest number of a dtype stands for infinity, so it has every unit, too.
     """
     if isinstance(value, jax.core.Tracer) or np.size(value) > _SMALL:
         return None
@@ -181,7 +182,7 @@ def _results(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
 
 
 def _expanded(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    """An equation that stands for a program: by the name of its class, or by that program."""
+    """Handle an equation that stands for a program: by the name of its class, or that program."""
     name = type(eqn.params.get("_prim")).__name__
     if name in _laws():
         text = _laws()[name].units(eqn)
@@ -195,7 +196,7 @@ def _expanded(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
 def apply_signature(
     name: str, signature: Signature, operands: list[Found], count: int
 ) -> list[Found]:
-    """The units of `count` results of a positional signature."""
+    """Return the units of `count` results of a positional signature."""
     roles = signature.roles_of(len(operands))
     labels = [label for label, _ in signature.roles]
     labels += [f"operand {i}" for i in range(len(labels), len(roles))]
@@ -248,9 +249,9 @@ def _out_units(
 
 
 def _turned(unit: Unit, factor: PyTree, tolerance: float) -> Unit | None:
-    """The unit of an angle times pi/180 or 180/pi, by which `deg2rad` and `rad2deg` multiply.
+    """Return the unit of an angle times pi/180 or 180/pi, as in `deg2rad` and `rad2deg`.
 
-    They mean the number in degrees or in radians: 180 deg becomes pi rad, not pi deg.
+    These functions convert a number between degrees and radians: 180 deg gives pi rad, not pi deg.
     """
     if factor is None or np.size(factor) != 1:
         return None
@@ -297,7 +298,7 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     if value is None:
         raise UnitError(f"pow: the exponent of a quantity in {base} must be a known number.")
     try:
-        power = exact_power(np.asarray(value)[()])  # as it was meant: in bfloat16, 0.1 is 0.1001
+        power = exact_power(np.asarray(value)[()])  # as intended: in bfloat16, 0.1 is 0.1001
     except UnitError:
         power = Fraction(float(value)).limit_denominator(1000)
     require_root(base, power.denominator)
@@ -306,7 +307,7 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
 
 @unit_rule("convert_element_type")
 def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    # a truth value asks whether something is zero, which it is in every linear unit
+    # the truth value of a number tests it for zero, which is the same in every linear unit
     if eqn.params["new_dtype"] == np.bool_:
         return apply_signature("bool", Signature.parse("x: u -> -"), operands, 1)
     integer = np.issubdtype(eqn.params["new_dtype"], np.integer)
@@ -320,7 +321,7 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
 
 
 def _plain_if_pure(operands: list[Found]) -> list[Found]:
-    """A pure number is plain once it is an integer, which may become an index."""
+    """Make a pure number plain if it becomes an integer, which may be an index."""
     (unit,) = operands
     if not (isinstance(unit, Unit) and unit.is_dimensionless):
         return operands
@@ -330,7 +331,7 @@ def _plain_if_pure(operands: list[Found]) -> list[Found]:
 
 @unit_rule("reduce")
 def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    """The computation must return what it took: operands and initial values in one unit."""
+    """Check that the computation returns the unit of its operands and initial values."""
     same = Signature.parse("x: U, init: U -> u")
     half = len(operands) // 2
     pairs = zip(operands[:half], operands[half:], strict=True)

@@ -1,7 +1,7 @@
-"""JAX's namespaces on quantities: what each function does to units, and how it is called.
+"""JAX's namespaces on quantities: the effect of each function on units, and its calls.
 
-Most functions are told by a signature in `signatures/`; where the unit depends on flags, on values
-or on functions, a handler of this room (`_handler.py`) strips, computes and labels by itself.
+A signature in `signatures/` describes most functions. If the unit depends on flags, values or
+functions, a handler (`_handler.py`) strips, computes and labels.
 """
 
 from ._namespace import (

@@ -1,7 +1,8 @@
 """The array API's functions on structured arrays, beyond those that are operations.
 
-`x.__array_namespace__()` is `tanjax.numpy`. Of what a consumer of the standard asks before it
-computes (a dtype, an array, another order of axes) structured arrays answer without becoming dense.
+`x.__array_namespace__()` is `tanjax.numpy`. Before a consumer of the standard computes, it may ask
+for a dtype, an array or another order of axes. Structured arrays return these without conversion to
+a dense array.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _asarray(
     copy: bool | None = None,
     device: Device | Sharding | None = None,
 ) -> PyTree:
-    """An array already: in its dtype or another one, on its device or another one."""
+    """Return the array, in another dtype or on another device if requested."""
     a = a if dtype is None else _astype(a, dtype)
     return a if device is None else a.to_device(device)
 
@@ -53,7 +54,7 @@ def _conj(x: Natural, /) -> PyTree:
 
 
 def _matrix_norm(x: Natural, /, *, keepdims: bool = False, ord: PyTree = "fro") -> PyTree:
-    whole = len(x.shape) == 2 and not keepdims  # a norm of the matrix, which its type may know
+    whole = len(x.shape) == 2 and not keepdims  # the type of the matrix may have a closed form
     return ops.norm(x, ord, None if whole else (-2, -1), keepdims)
 
 

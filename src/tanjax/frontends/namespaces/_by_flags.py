@@ -1,7 +1,7 @@
-"""Functions whose unit signature depends on flags, and defaults that are numbers with a unit.
+"""Unit signatures that depend on flags, and defaults that are numbers with a unit.
 
-`svd(a)` gives `(1, u, 1)`, `svd(a, compute_uv=False)` gives `u`. What chooses a signature has those
-parameters of JAX's function that matter as its own, with JAX's defaults.
+`svd(a)` has the units `(1, u, 1)`, `svd(a, compute_uv=False)` the unit `u`. A function that chooses
+a signature takes those parameters of JAX's function that matter, with JAX's defaults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def signature_by_flags(*names: str) -> Callable[[Choice], Choice]:
         flags = _parameters(choose)
 
         def call(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
-            # 1 us; to bind the arguments to the signature would cost 4 us
+            # 1 us; binding the arguments to the signature would cost 4 us
             given = dict(zip(_parameters(ungraphed(raw)), args)) | kwargs  # noqa: B905
             chosen = choose(**{flag: given[flag] for flag in flags if flag in given})
             return unit_function(raw, chosen)(*args, **kwargs)
@@ -47,7 +47,7 @@ def signature_by_flags(*names: str) -> Callable[[Choice], Choice]:
 
 
 def _with_defaults(signature: str, raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """A call with the defaults written out, so that their units are checked like any other's."""
+    """Call with the defaults written out, so that their units are checked like any other's."""
     bound = inspect.signature(raw).bind(*args, **kwargs)
     bound.apply_defaults()
     return unit_function(raw, signature)(*bound.args, **bound.kwargs)
@@ -77,13 +77,13 @@ def _unwrap(period: PyTree = None) -> str:
 
 @signature_by_flags("numpy.compress", "numpy.extract")
 def _compress(size: int | None = None) -> str:
-    role = "U" if size is None else "u"  # a given size fills up with zeros
+    role = "U" if size is None else "u"  # a given size pads with zeros
     return f"a: {role}, arr: {role}, fill_value: {role} -> {role}"
 
 
 @signature_by_flags("numpy.select")
 def _select(default: PyTree = None) -> str:
-    role = "u" if default is None else "U"  # where nothing is chosen there is zero
+    role = "u" if default is None else "U"  # entries without a choice are zero
     return f"choicelist: [{role}], default: {role} -> {role}"
 
 
@@ -112,7 +112,7 @@ def _histogram_bin_edges(bins: PyTree = 10) -> str:
 
 
 def _edges(bins: PyTree) -> str:
-    """The role of `bins`: edges have a unit, a number of bins has none."""
+    """Return the role of `bins`: edges have a unit, a number of bins has none."""
     return "bins: U, " if is_quantity(bins) or np.ndim(bins) else ""
 
 
@@ -196,5 +196,5 @@ def _welch(scaling: str = "density") -> str:
 
 
 def _spectrum(operands: str, power: str, scaling: str) -> str:
-    """A density is per frequency, a spectrum is not."""
+    """Return the signature: a density is per frequency, a spectrum is not."""
     return f"{operands} -> (w, {power}{'/w' if scaling == 'density' else ''})"

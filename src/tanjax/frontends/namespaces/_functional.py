@@ -1,4 +1,4 @@
-"""Functions of functions: what is called sees quantities, what JAX sees is plain."""
+"""Functions of functions: the called function gets quantities, JAX gets plain numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._handler import unit_handler
 def apply_along_axis(
     raw: Function, func1d: Function, axis: int, arr: PyTree, *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    """The function gets one-dimensional quantities."""
+    """Apply a function that gets one-dimensional quantities."""
     if not is_quantity(arr):
         return raw(lambda v: func1d(v, *args, **kwargs), axis, arr)
     return raw(lambda v: func1d(labelled(v, arr.label), *args, **kwargs), axis, arr.stored)
@@ -27,7 +27,7 @@ def apply_along_axis(
 
 @unit_handler("numpy.apply_over_axes")
 def apply_over_axes(raw: Function, func: Function, a: PyTree, axes: int | Sequence[int]) -> PyTree:
-    """The function is called once per axis, and may change the unit."""
+    """Call the function once per axis; it may change the unit."""
     value, unit = split_unit(a)
     units = [unit]
 
@@ -49,10 +49,10 @@ def piecewise(
     *args: PyTree,
     **kw: PyTree,
 ) -> PyTree:
-    """Functions get quantities; what they return, and the constants, must share a unit."""
+    """Call functions on quantities; their results and the constants must share a unit."""
     value, unit = split_unit(x)
     as_given = (lambda v: labelled(v, unit)) if is_quantity(x) else (lambda v: v)
-    # the unit of a result is known from its trace
+    # the trace gives the unit of a result
     probes = [
         jax.eval_shape(lambda v, f=f: f(as_given(v), *args, **kw), value) if callable(f) else f
         for f in funclist
@@ -67,7 +67,7 @@ def piecewise(
 def _piece(
     f: PyTree, as_given: PyTree, target: PyTree, args: Sequence[PyTree], kw: PyTree
 ) -> PyTree:
-    """A piece on numbers: a constant, or a function of numbers."""
+    """Return a piece as a function of numbers, or as a constant."""
     if not callable(f):
         return convert(f.stored, f.label, target) if is_quantity(f) else f
 
@@ -86,7 +86,7 @@ def vectorize(
     excluded: AbstractSet[int | str] = frozenset(),
     signature: str | None = None,
 ) -> PyTree:
-    """A vectorised function of quantities; excluded arguments are left alone."""
+    """Return a vectorised function of quantities; excluded arguments pass unchanged."""
 
     def vectorized(*args: PyTree, **kwargs: PyTree) -> PyTree:
         units = [

@@ -1,8 +1,7 @@
-"""How a function whose unit depends on values, shapes or text is called on quantities.
+"""Handlers of functions whose unit depends on values, shapes or text.
 
-A *handler* is an ordinary function `handler(raw, *args, **kwargs)` that is called when a quantity
-is among the arguments; `raw` is JAX's function. It strips, computes and labels by itself, with what
-is below.
+A *handler* is an ordinary function `handler(raw, *args, **kwargs)`. It is called if a quantity is
+among the arguments; `raw` is JAX's function. It strips, computes and labels with the helpers below.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ ALWAYS: set[str] = set()
 def unit_handler(*names: str, always: bool = False) -> Callable[[Function], Function]:
     """Register a handler for functions named as in the tables: `"numpy.prod"`, `"linalg.det"`.
 
-    **Arguments:** `always`: it is called even if no argument is a quantity, because quantities
-    come later, as with `vectorize`.
+    **Arguments:** `always`: call the handler also without quantities among the arguments, because
+    quantities come later, as with `vectorize`.
     """
 
     def register(function: Function) -> Function:
@@ -49,17 +48,17 @@ def unit_handler(*names: str, always: bool = False) -> Callable[[Function], Func
 
 
 def ungraphed(raw: Function) -> Function:
-    """JAX's function, where `raw` leads it through the scale graph and is another in every call."""
+    """Return JAX's function behind a `raw` that runs through the scale graph."""
     return getattr(raw, "ungraphed", raw)
 
 
 def is_near_limits(raw: Function) -> bool:
-    """Whether numbers are near the ends of their range: `raw` goes through the scale graph then."""
+    """True if `raw` runs through the scale graph: numbers are near the ends of their range."""
     return hasattr(raw, "ungraphed")
 
 
 def unit_function(raw: Function, signature: str) -> UnitFunction:
-    """A function with this signature, made once; it looks at numbers by itself."""
+    """Return a function with this signature, made once; it checks the range of numbers itself."""
     return _unit_function(ungraphed(raw), signature)
 
 
@@ -69,7 +68,7 @@ def _unit_function(raw: Function, signature: str) -> UnitFunction:
 
 
 def pure(name: str, label: str, x: PyTree) -> Primal:
-    """The number of a dimensionless value. **Raises:** `UnitError`."""
+    """Return the number of a dimensionless value. **Raises:** `UnitError`."""
     if not is_quantity(x):
         return x
     if not (x.label.is_dimensionless and x.label.is_linear):
@@ -78,7 +77,7 @@ def pure(name: str, label: str, x: PyTree) -> Primal:
 
 
 def linear(name: str, label: str, x: PyTree) -> tuple[Primal, Unit]:
-    """As `split_unit`, refusing points of an affine or logarithmic scale."""
+    """As `split_unit`; raises for points of an affine or logarithmic scale."""
     value, unit = split_unit(x)
     if not unit.is_linear:
         raise not_linear(name, label, unit)
@@ -107,9 +106,10 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
 
 
 def together(name: str, role: str, call: Function, *trees: PyTree) -> PyTree:
-    """`call` of nested operands in one unit, which its result has; what it loses of them is said.
+    """Call a function of nested operands in one unit; warn if lost entries change the result.
 
-    **Raises:** `UnitError` if they share no unit.
+    **Returns:** the result, in that unit.
+    **Raises:** `UnitError` if the operands share no unit.
     """
     unit, numbers = common(name, role, *trees)
     if unit is None or not unit.scale:
@@ -126,5 +126,5 @@ def together(name: str, role: str, call: Function, *trees: PyTree) -> PyTree:
 
 
 def with_unit(x: PyTree, unit: Unit | None) -> PyTree:
-    """A quantity, or the number if there is no unit."""
+    """Return a quantity, or the number if there is no unit."""
     return plain_result(x) if unit is None else labelled(x, unit)

@@ -27,7 +27,7 @@ def histogram2d(
     weights: PyTree = None,
     density: PyTree = None,
 ) -> PyTree:
-    """Edges in the units of `x` and `y`; counts plain, in the weights' unit, or per area."""
+    """Return edges in the units of `x` and `y`; counts plain, in the weights' unit, or per area."""
     (xs, u), (ys, v) = split_unit(x), split_unit(y)
     if np.ndim(bins) if type(bins) is not list else len(bins) != 2:
         bins = [bins, bins]  # the same edges for both
@@ -56,7 +56,7 @@ def histogramdd(
     weights: PyTree = None,
     density: PyTree = None,
 ) -> PyTree:
-    """As `histogram2d`; the columns of one sample are in one unit."""
+    """As `histogram2d`; the columns of one sample share a unit."""
     if type(sample) in (list, tuple):  # one array, with its unit, per axis
         columns, found = zip(*map(split_unit, sample), strict=True)
         value = jnp.stack([jnp.ravel(c) for c in columns], -1)
@@ -102,7 +102,7 @@ def _histogram(
 
 
 def _in_unit(name: str, edges: PyTree, unit: Unit) -> PyTree:
-    """Edges as numbers in a unit; a number of bins stays what it is."""
+    """Return edges as numbers in a unit; a number of bins stays unchanged."""
     if not is_quantity(edges) and np.ndim(edges) == 0 and isinstance(edges, int):
         return edges
     operands = [(Role.parse("U"), unit, "sample"), (Role.parse("U"), unit_of(edges), "edges")]

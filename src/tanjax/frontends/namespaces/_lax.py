@@ -1,4 +1,4 @@
-"""`jax.lax`: trees that come back as they came, collectives, reductions with a function."""
+"""`jax.lax`: functions that keep trees, collectives, reductions with a function."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _as_it_is(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
 
 @unit_handler("lax.stage")
 def stage(raw: Function, x: PyTree) -> Unitful:
-    """The number, lifted into the trace."""
+    """Lift a number into the trace."""
     return labelled(raw(x.stored), x.label)
 
 
 @unit_handler("lax.psum", "lax.psum_scatter", "lax.ppermute")
 def linear_collective(raw: Function, x: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """Sums, and zeros where nothing arrives: not of points of a scale."""
+    """Sum, with zeros where no value arrives; raises for points of a scale."""
     for leaf in jax.tree.leaves(x, is_leaf=is_quantity):
         bind(raw.__name__, [(Role.parse("u"), split_unit(leaf)[1], "x")])
     return raw(x, *args, **kwargs)
@@ -52,9 +52,9 @@ def reduce(
     *args: PyTree,
     **kwargs: PyTree,
 ) -> PyTree:
-    """The computation gets quantities, and returns them in the operand's unit."""
+    """Reduce by a computation that gets quantities and returns them in the operand's unit."""
     unit, (value, first) = common(raw.__name__, "u", operand, init)
-    if computation in _KEEP_UNIT:  # JAX recognises these, and has faster programs for them
+    if computation in _KEEP_UNIT:  # JAX has faster programs for these
         return labelled(raw(value, first, computation, *args, **kwargs), unit)
 
     def numbers(a: PyTree, b: PyTree) -> PyTree:
@@ -68,7 +68,7 @@ def reduce(
 def scatter_apply(
     raw: Function, operand: PyTree, indices: PyTree, func: Function, *args: PyTree, **kw: PyTree
 ) -> PyTree:
-    """The function gets quantities, and returns them in the operand's unit."""
+    """Update entries by a function that gets quantities and returns them in the operand's unit."""
     value, unit = split_unit(operand)
 
     def numbers(v: PyTree) -> PyTree:

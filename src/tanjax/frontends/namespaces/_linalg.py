@@ -21,21 +21,21 @@ from .signatures import TABLES
 
 @unit_handler("linalg.det", "scipy.linalg.det")
 def det(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> Unitful:
-    """The unit to the power of the number of rows."""
+    """Return the determinant, in the unit to the power of the number of rows."""
     value, unit = linear("det", "a", a)
     return labelled(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
 
 
 @unit_handler("linalg.matrix_power")
 def matrix_power(raw: Function, a: PyTree, n: int) -> PyTree:
-    """The unit to the power `n`."""
+    """Return the power, in the unit to the power `n`."""
     value, unit = linear("matrix_power", "a", a)
     return labelled(raw(value, n), unit**n)
 
 
 @unit_handler("linalg.multi_dot")
 def multi_dot(raw: Function, arrays: PyTree, **kwargs: PyTree) -> PyTree:
-    """The product of the units."""
+    """Return the product, in the product of the units."""
     values, units = zip(
         *(linear("multi_dot", f"arrays[{i}]", a) for i, a in enumerate(arrays)), strict=True
     )
@@ -46,7 +46,7 @@ def multi_dot(raw: Function, arrays: PyTree, **kwargs: PyTree) -> PyTree:
 def matrix_rank(
     raw: Function, M: PyTree, rtol: PyTree = None, *, tol: PyTree = None, **kwargs: PyTree
 ) -> PyTree:
-    """A relative tolerance is one of the largest singular value; JAX takes it for absolute."""
+    """Compute the rank by a tolerance relative to the largest singular value; JAX's is absolute."""
     value, _ = linear("matrix_rank", "M", M)
     if rtol is None or tol is not None or jnp.ndim(value) < 2:
         return unit_function(raw, TABLES["linalg"]["matrix_rank"])(M, rtol, tol=tol, **kwargs)
@@ -58,7 +58,7 @@ def matrix_rank(
 def cho_solve(
     raw: Function, c_and_lower: tuple[PyTree, bool], b: PyTree, *args: PyTree, **kwargs: PyTree
 ) -> Unitful:
-    """The factor has half of the matrix' unit."""
+    """Solve with a factor whose unit is the square root of the matrix' unit."""
     factor, lower = c_and_lower
     c, u = linear("cho_solve", "c", factor)
     value, v = linear("cho_solve", "b", b)
@@ -75,7 +75,7 @@ def symmetric_product(
     beta: PyTree = 0.0,
     **kwargs: PyTree,
 ) -> Unitful:
-    """`alpha * a @ a.T + beta * c` in the unit of the first term."""
+    """Return `alpha * a @ a.T + beta * c` in the unit of the first term."""
     a, u = linear("symmetric_product", "a_matrix", a_matrix)
     c, v = linear("symmetric_product", "c_matrix", c_matrix)
     unit = u**2
@@ -97,7 +97,7 @@ def krylov(
     M: PyTree = None,
     **kwargs: PyTree,
 ) -> PyTree:
-    """`A @ x = b` for one vector; `A` a matrix, or a function of quantities."""
+    """Solve `A @ x = b` for one vector; `A` is a matrix, or a function of quantities."""
     name = raw.__name__
     number, v = linear(name, "b", b)
     if callable(A):
@@ -118,7 +118,7 @@ def krylov(
 
 
 def _unit_of_function(name: str, A: PyTree, x0: PyTree, b: Unit) -> Unit:
-    """The unit of a matrix given as a function, from the starting point."""
+    """Return the unit of a matrix given as a function, from the starting point."""
     if not is_quantity(x0):
         raise UnitError(
             message(

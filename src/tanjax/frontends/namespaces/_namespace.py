@@ -1,8 +1,9 @@
 """JAX's namespaces, opened to quantities and structured arrays.
 
 `tanjax.numpy` has the names of `jax.numpy`. A name with a unit signature in the tables becomes a
-`UnitFunction`; one with a handler a function that calls it; plain ones are JAX's own. A name in no
-table (a newer JAX) takes everything except quantities. Nothing is built before it is asked for.
+`UnitFunction`. A name with a handler becomes a function that calls it. Plain names are JAX's own. A
+name in no table (a newer JAX) accepts everything except quantities. Each member is built at its
+first use.
 """
 
 from __future__ import annotations
@@ -66,13 +67,13 @@ _IN_RANGE = {
 }
 
 
-# What a namespace has under a name: a function, a class, a number, a module.
+# A member of a namespace: a function, a class, a number, a module.
 Member: TypeAlias = Any
 
 
 @functools.cache
 def function(table: str, name: str) -> Member:
-    """What `name` of a namespace is on quantities; `table` is `"numpy"`, `"linalg"`, `"lax"`.
+    """Return `name` of a namespace for quantities; `table` is `"numpy"`, `"linalg"`, `"lax"`.
 
     **Raises:** `AttributeError` if JAX has no such name.
     """
@@ -118,7 +119,7 @@ def _function(table: str, name: str) -> Member:
 
 
 def _handled(name: str, handler: Function, raw: Function) -> Function:
-    """A handler on `raw`; through the scale graph where its numbers are near the ends."""
+    """Bind a handler to `raw`, through the scale graph if numbers are near the range's ends."""
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
     if name in SELECTING:
@@ -142,7 +143,7 @@ def _handled(name: str, handler: Function, raw: Function) -> Function:
 
 
 def _either(raw: Function, structured: Function) -> Function:
-    """`raw`, or `structured` if there is a structured array; quantities are left alone."""
+    """Return `raw`, or `structured` if there is a structured array; quantities pass unchanged."""
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -171,7 +172,7 @@ def _refuse(name: str, reason: str) -> Function:
 
 
 def _opened(raw: Function, on_quantities: Function, structured: Function) -> Function:
-    """`raw`, except for quantities, and for structured arrays."""
+    """Return `raw` with other functions for quantities and for structured arrays."""
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -187,7 +188,7 @@ def _opened(raw: Function, on_quantities: Function, structured: Function) -> Fun
 
 
 def holds_quantity(values: PyTree) -> bool:
-    """Whether there is a quantity among values, or in a sequence (or tree) among them."""
+    """True if a quantity is among values, or in a sequence or dictionary among them."""
     for value in values:
         if type(value) is Unitful:
             return True
@@ -215,7 +216,7 @@ class Namespace(types.ModuleType):
 def mirror(
     name: str, table: str, mirrored: str, submodules: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], Member], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of the module `name`, which mirrors `mirrored`.
+    """Return `__getattr__` and `__dir__` of the module `name`, which mirrors `mirrored`.
 
     `submodules` become importable: `import tanjax.numpy.linalg`.
     """
@@ -226,7 +227,7 @@ def mirror(
 
 
 def _member(module: str, table: str, mirrored: str, name: str) -> Member:
-    if name.startswith("__array_") and table == "numpy":  # the array API's facts, which are JAX's
+    if name.startswith("__array_") and table == "numpy":  # the array API's attributes are JAX's
         return getattr(importlib.import_module(mirrored), name)
     if name.startswith("__"):
         raise AttributeError(name)
@@ -236,8 +237,8 @@ def _member(module: str, table: str, mirrored: str, name: str) -> Member:
         found = function(table, name)
     except AttributeError:
         raise AttributeError(f"module `{module}` has no attribute `{name}`.") from None
-    # 1 us less in every call: the module has the name from now on, and is not asked again. Safe
-    # because `function` is cached, so it is the same object for the life of the process.
+    # 1 us less in every call: the module stores the name, so the next access finds it. Safe because
+    # `function` is cached, so it is the same object for the life of the process.
     vars(sys.modules[module]).setdefault(name, found)
     return found
 
@@ -247,12 +248,12 @@ def _names(mirrored: str) -> list[str]:
 
 
 def scipy_modules() -> tuple[str, ...]:
-    """The submodules of `jax.scipy` that have tables, such as `"stats"` and `"stats.norm"`."""
+    """Return the submodules of `jax.scipy` with tables, such as `"stats"` and `"stats.norm"`."""
     return tuple(t.removeprefix("scipy.") for t in TABLES if t.startswith("scipy."))
 
 
 def numpy_namespace() -> types.ModuleType:
-    """The module `tanjax.numpy`, for the array API: an equal one where nobody has imported it."""
+    """Return the module `tanjax.numpy`, for the array API; make one if it is not imported."""
     name = "tanjax.numpy"
     if name not in sys.modules:
         mirror(name, "numpy", "jax.numpy", ("linalg", "fft"))

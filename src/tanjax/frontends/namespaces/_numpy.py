@@ -1,4 +1,4 @@
-"""Handlers of `jax.numpy`: defaults with a meaning, nested arguments, points and differences."""
+"""Handlers of `jax.numpy`: defaults with units, nested arguments, points and differences."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from .signatures import TABLES
 def array(
     raw: Function, object: PyTree, dtype: DTypeLike | None = None, *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    """A quantity, or a nested list of quantities, as one quantity."""
+    """Return a quantity, or a nested list of quantities, as one quantity."""
     make = lambda numbers: raw(numbers, dtype, *args, **kwargs)
     return together(raw.__name__, "U", make, object)
 
 
 @unit_handler("numpy.block")
 def block(raw: Function, arrays: PyTree) -> PyTree:
-    """Nested lists of blocks in one unit."""
+    """Join nested lists of blocks in one unit."""
     return together("block", "U", raw, arrays)
 
 
@@ -52,12 +52,12 @@ def pad(
     mode: str | Function = "constant",
     **kwargs: PyTree,
 ) -> PyTree:
-    """What is filled in has the unit of the array; a function as `mode` sees numbers in it."""
+    """Pad with values in the unit of the array; a function as `mode` gets numbers in it."""
     fills = {k: kwargs[k] for k in ("constant_values", "end_values") if k in kwargs}
-    # zero is filled in unless something else is said, and is no neutral point of a scale
+    # the default fill is zero, which is not neutral on an affine scale
     zero = not fills and mode in ("constant", "linear_ramp")
     role = "u" if zero or mode == "empty" or callable(mode) else "U"
-    if hasattr(array, "dtype") and is_inexact(array):  # as JAX does, where nobody sees a loss
+    if hasattr(array, "dtype") and is_inexact(array):  # as JAX casts, without a warning for losses
         is_array = lambda x: hasattr(x, "dtype") and not is_quantity(x)
         held = lambda x: x.astype(array.dtype) if is_array(x) else x
         fills = jax.tree.map(held, fills, is_leaf=is_quantity)
@@ -77,9 +77,9 @@ def isclose(
     atol: PyTree = None,
     equal_nan: bool = False,
 ) -> PyTree:
-    """The absolute tolerance has the unit; left out, it is 0 for anything with a dimension.
+    """Compare with an absolute tolerance in the unit, 0 by default for anything with a dimension.
 
-    Of points of a scale only differences mean something, so there is no relative tolerance.
+    For points of a scale only differences have a meaning, so there is no relative tolerance.
     """
     if not (split_unit(a)[1].is_linear and split_unit(b)[1].is_linear):
         if atol is None or (rtol is not None and rtol != 0):
@@ -108,7 +108,7 @@ def isclose(
 
 @functools.cache
 def _without_tolerance(raw: Function) -> Function:
-    """`raw` with `atol=0`: compiled in, because taking a number to the device costs 2 us."""
+    """Return `raw` with `atol=0` compiled in: moving a number to the device costs 2 us."""
     return functools.wraps(raw)(jax.jit(lambda a, b: raw(a, b, atol=0.0), inline=True))
 
 
@@ -122,7 +122,7 @@ def linspace(
     retstep: bool = False,
     **kwargs: PyTree,
 ) -> PyTree:
-    """Points between two; the step between them is a difference."""
+    """Return points between two; the step between them is a difference."""
     if not retstep:
         return unit_function(raw, "start: U, stop: U -> U")(start, stop, num, endpoint, **kwargs)
     unit, (start, stop) = common("linspace", "U", start, stop)
@@ -139,7 +139,7 @@ def arange(
     *args: PyTree,
     **kw: PyTree,
 ) -> PyTree:
-    """The step has the unit. **Raises:** `UnitError` if it is left out: 1 of which unit?"""
+    """Return a range with a unit. **Raises:** `UnitError` without a step: 1 has no unit."""
     out = unit_function(raw, "start: u, stop: u, step: u -> u")(start, stop, step, *args, **kw)
     if step is None and not out.label.is_dimensionless:
         raise UnitError(
@@ -161,7 +161,7 @@ def interp(
     right: PyTree = None,
     period: PyTree = None,
 ) -> PyTree:
-    """Both ends are said if one is: compiled for one of them, JAX takes it for the other."""
+    """Interpolate; set both ends if one is given, because compiled JAX takes it for the other."""
     if period is None and (left is None) is not (right is None):
         left, right = (fp[0] if left is None else left), (fp[-1] if right is None else right)
     return unit_function(raw, TABLES["numpy"]["interp"])(x, xp, fp, left, right, period)
@@ -169,7 +169,7 @@ def interp(
 
 @unit_handler("numpy.percentile", "numpy.nanpercentile")
 def percentile(raw: Function, a: PyTree, q: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """A plain `q` is in percent, and so is what a quantity is converted to."""
+    """Return percentiles for `q` in percent; quantities are converted to percent."""
     if is_quantity(q):
         pure(raw.__name__, "q", q)
         q = q.to_value(units.unit("percent"))
@@ -181,20 +181,20 @@ def percentile(raw: Function, a: PyTree, q: PyTree, *args: PyTree, **kwargs: PyT
 
 @unit_handler("numpy.angle")
 def angle(raw: Function, z: PyTree, deg: bool = False) -> PyTree:
-    """In radians, or in degrees."""
+    """Return the angle in radians, or in degrees."""
     value, _ = linear("angle", "z", z)
     return labelled(raw(value, deg), units.unit("deg" if deg else "rad"))
 
 
 @unit_handler("numpy.deg2rad", "numpy.radians")
 def deg2rad(raw: Function, x: PyTree) -> PyTree:
-    """An angle in radians, whatever it was in."""
+    """Convert an angle to radians."""
     return _angle_in(raw.__name__, x, "rad")
 
 
 @unit_handler("numpy.rad2deg", "numpy.degrees")
 def rad2deg(raw: Function, x: PyTree) -> PyTree:
-    """An angle in degrees, whatever it was in."""
+    """Convert an angle to degrees."""
     return _angle_in(raw.__name__, x, "deg")
 
 
@@ -206,7 +206,7 @@ def _angle_in(name: str, x: PyTree, unit: str) -> Unitful:
 
 
 def differences(name: str, role: str, *xs: PyTree) -> tuple[PyTree, list[PyTree]]:
-    """Strip operands of which only differences matter. **Returns:** the differences' unit."""
+    """Strip operands whose differences alone matter. **Returns:** their unit, and the numbers."""
     first, *rest = xs
     if is_quantity(first) and all(x is None for x in rest):  # 3 us less than flattening trees
         return units.subtract_units(first.label, first.label), [first.stored, *rest]
@@ -216,7 +216,7 @@ def differences(name: str, role: str, *xs: PyTree) -> tuple[PyTree, list[PyTree]
 
 @unit_handler("numpy.ptp")
 def ptp(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """The greatest difference."""
+    """Return the greatest difference."""
     unit, (value,) = differences("ptp", "U", a)
     return with_unit(raw(value, *args, **kwargs), unit)
 
@@ -243,7 +243,7 @@ def diff(
     prepend: PyTree = None,
     append: PyTree = None,
 ) -> PyTree:
-    """Differences of neighbours."""
+    """Return differences of neighbours."""
     if n == 0:
         return a
     unit, (value, prepend, append) = differences("diff", "U", a, prepend, append)
@@ -252,7 +252,7 @@ def diff(
 
 @unit_handler("numpy.ediff1d")
 def ediff1d(raw: Function, ary: PyTree, to_end: PyTree = None, to_begin: PyTree = None) -> PyTree:
-    """Differences of neighbours; `to_end` and `to_begin` are differences themselves."""
+    """Return differences of neighbours; `to_end` and `to_begin` are differences themselves."""
     unit, (value,) = differences("ediff1d", "U", ary)
     inner = unit_function(raw, "ary: u, to_end: u, to_begin: u -> u")
     return inner(with_unit(value, unit), to_end, to_begin)
@@ -262,7 +262,7 @@ def ediff1d(raw: Function, ary: PyTree, to_end: PyTree = None, to_begin: PyTree 
 def gradient(
     raw: Function, f: Function, *spacing: PyTree, axis: Axis = None, edge_order: int | None = None
 ) -> PyTree:
-    """One result per axis, each per unit of the spacing of its axis."""
+    """Return one result per axis, each per unit of the spacing of its axis."""
     unit, (value,) = differences("gradient", "U", f)
     steps = [differences("gradient", "U", h) for h in spacing]
     out = raw(value, *(h for _, (h,) in steps), axis=axis, edge_order=edge_order)
@@ -282,7 +282,7 @@ def gradient(
 
 @unit_handler("numpy.array_repr", "numpy.array_str")
 def array_text(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> str:
-    """The text of a quantity, with its unit."""
+    """Return the text of a quantity, with its unit."""
     if raw.__name__ == "array_repr":
         return f'Unitful({raw(jnp.asarray(a.stored), *args, **kwargs)}, "{a.label}")'
     return f"{raw(jnp.asarray(a.stored), *args, **kwargs)} {a.label}".rstrip()

@@ -1,4 +1,4 @@
-"""Polynomials: where the variable has a dimension, every coefficient has a unit of its own.
+"""Polynomials: if the variable has a dimension, every coefficient has its own unit.
 
 An array has one unit, so the coefficients of `h(t) = g/2 t^2 + v t + h` are a *list* of
 quantities, highest power first, as NumPy orders them: `[-4.9 m/s2, 3 m/s, 2 m]`. `polyfit` of
@@ -24,7 +24,7 @@ from ._handler import is_near_limits, linear, unit_function, unit_handler
 
 
 def _coefficients(name: str, p: PyTree) -> tuple[list[PyTree], list[Unit]]:
-    """The number and the unit of every coefficient."""
+    """Return the number and the unit of every coefficient."""
     if not isinstance(p, list | tuple):
         value, unit = linear(name, "p", p)
         return list(jnp.asarray(value)), [unit] * len(value)
@@ -33,14 +33,14 @@ def _coefficients(name: str, p: PyTree) -> tuple[list[PyTree], list[Unit]]:
 
 
 def _converted(name: str, values: list[PyTree], given: list[Unit], wanted: list[Unit]) -> PyTree:
-    """Coefficients as an array of numbers in the wanted units. **Raises:** `UnitError`."""
+    """Return coefficients as an array of numbers in the wanted units. **Raises:** `UnitError`."""
     _check(name, given, wanted)
     triples = zip(values, given, wanted, strict=True)
     return jnp.stack([convert(jnp.asarray(v), a, b) for v, a, b in triples])
 
 
 def _check(name: str, given: list[Unit], wanted: list[Unit]) -> None:
-    """**Raises:** `UnitError` if a coefficient has another dimension than it needs."""
+    """**Raises:** `UnitError` if a coefficient has the wrong dimension."""
     for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
         if a.dimension is not b.dimension:
             raise incompatible(
@@ -52,17 +52,17 @@ def _check(name: str, given: list[Unit], wanted: list[Unit]) -> None:
 
 
 def _powers(top: Unit, variable: Unit, n: int) -> list[Unit]:
-    """The units of `n` coefficients, highest power first; the constant term is in `top`."""
+    """Return the units of `n` coefficients, highest power first; the constant term is in `top`."""
     return [top / variable**k for k in range(n - 1, -1, -1)]
 
 
 @unit_handler("numpy.polyval")
 def polyval(raw: Function, p: PyTree, x: PyTree, **kwargs: PyTree) -> Unitful:
-    """The value has the unit of the constant coefficient."""
+    """Return the value, in the unit of the constant coefficient."""
     values, given = _coefficients("polyval", p)
     number, variable = linear("polyval", "x", x)
     wanted = _powers(given[-1], variable, len(values))
-    if is_near_limits(raw):  # a coefficient may have no place in the unit that it needs
+    if is_near_limits(raw):  # a coefficient may overflow in the unit that it needs
         _check("polyval", given, wanted)
         first, *rest = map(labelled, values, given)
         return functools.reduce(lambda total, c: total * x + c, rest, first)
@@ -90,9 +90,9 @@ def polyfit(
     w: PyTree = None,
     cov: PyTree = False,
 ) -> PyTree:
-    """An array if `x` is dimensionless, else a list of quantities; weights may have any unit.
+    """Return an array if `x` is dimensionless, else a list of quantities; any unit for weights.
 
-    The covariance of a list of coefficients is a list of rows: each entry has a unit of its own.
+    The covariance of a list of coefficients is a list of rows: each entry has its own unit.
     """
     number, variable = linear("polyfit", "x", x)
     if variable.is_dimensionless:
@@ -123,7 +123,7 @@ def _fit_results(full: bool, cov: PyTree) -> str:
 
 @unit_handler("numpy.polyder")
 def polyder(raw: Function, p: PyTree, m: int = 1) -> PyTree:
-    """Coefficients keep their units: what changes is what they are multiplied by."""
+    """Differentiate; coefficients keep their units, and belong to lower powers."""
     if is_quantity(p):
         return unit_function(raw, "p: u -> u")(p, m)
     values, given = _coefficients("polyder", p)
@@ -133,7 +133,7 @@ def polyder(raw: Function, p: PyTree, m: int = 1) -> PyTree:
 
 @unit_handler("numpy.polyint")
 def polyint(raw: Function, p: PyTree, m: int = 1, k: PyTree = None) -> PyTree:
-    """As `polyder`; the variable of a list is in the ratio of two neighbouring units."""
+    """Integrate; the variable of a list is in the ratio of two neighbouring units."""
     if is_quantity(p) or not isinstance(p, list | tuple):
         return unit_function(raw, "p: u, k: u -> u")(p, m, k)
     values, given = _coefficients("polyint", p)
@@ -142,7 +142,7 @@ def polyint(raw: Function, p: PyTree, m: int = 1, k: PyTree = None) -> PyTree:
     constants = None
     if k is not None:
         listed = list(k) if isinstance(k, list | tuple) else [k] * m
-        # the first constant is integrated most often, so it stands highest
+        # the first constant is integrated most often, so it has the highest power
         constants = _converted("polyint", *_coefficients("polyint", listed), new[:m])
     out = raw(jnp.stack([jnp.asarray(v) for v in values]), m, constants)
     return [labelled(c, u) for c, u in zip(out, given + new, strict=True)]
@@ -150,7 +150,7 @@ def polyint(raw: Function, p: PyTree, m: int = 1, k: PyTree = None) -> PyTree:
 
 @unit_handler("numpy.roots")
 def roots(raw: Function, p: PyTree, **kwargs: PyTree) -> Unitful:
-    """In the unit of the variable: 1 for an array, the ratio of two coefficients for a list."""
+    """Return roots in the unit of the variable: 1 for an array, a ratio of units for a list."""
     values, given = _coefficients("roots", p)
     variable = _variable("roots", given)
     wanted = [given[0] * variable**i for i in range(len(given))]
@@ -158,7 +158,7 @@ def roots(raw: Function, p: PyTree, **kwargs: PyTree) -> Unitful:
 
 
 def _variable(name: str, given: list[Unit]) -> Unit:
-    """The unit of the variable, from the first two coefficients. **Raises:** `UnitError`."""
+    """Return the unit of the variable, from the first two coefficients. **Raises:** `UnitError`."""
     if len(given) < 2:
         raise UnitError(f"{name}: one coefficient does not say what the variable's unit is.")
     unit = given[1] / given[0]

@@ -1,4 +1,4 @@
-"""Units to a power: `power`, `prod`, `einsum`, and how many numbers are multiplied by others."""
+"""Powers of units: `power`, `prod`, `einsum`, and how many numbers a function multiplies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tanjax.units.signatures import not_dimensionless
 
 from ._handler import linear, pure, unit_handler
 
-# How many numbers are multiplied with one another, where there are more than two.
+# How many numbers a function multiplies, if more than two.
 
 DEGREES: dict[str, Callable[..., float]] = {
     "power": lambda x, y: _size_of(y),
@@ -40,7 +40,7 @@ DEGREES: dict[str, Callable[..., float]] = {
 
 
 def _shape(x: PyTree) -> tuple[int, ...]:
-    return x.shape if is_quantity(x) else np.shape(x)  # 2 us less than asking NumPy
+    return x.shape if is_quantity(x) else np.shape(x)  # 2 us less than through NumPy
 
 
 def _size_of(exponent: PyTree) -> float:
@@ -59,7 +59,7 @@ def _count(shape: tuple[int, ...], axis: Axis) -> int:
 
 
 def _is_simple(name: str, y: PyTree) -> bool:
-    """Whether a ratio (`km/m`, degrees) keeps its unit under this power, as in a product."""
+    """True if a ratio (`km/m`, degrees) keeps its unit under this power, as in a product."""
     try:
         exponent_of(name, y, one)
     except UnitError:
@@ -68,7 +68,7 @@ def _is_simple(name: str, y: PyTree) -> bool:
 
 
 def exponent_of(name: str, x: PyTree, base: Unit) -> Fraction:
-    """A concrete exponent as an exact fraction. **Raises:** `UnitError` if it is not concrete."""
+    """Return a concrete exponent as an exact fraction. **Raises:** `UnitError` if it is traced."""
     if type(x) is float:
         return _simple_fraction(name, x, base)
     x = pure(name, "exponent", x)
@@ -98,7 +98,7 @@ def _simple_fraction(name: str, number: float, base: Unit) -> Fraction:
 
 @unit_handler("numpy.power", "numpy.pow", "numpy.float_power", "lax.integer_pow")
 def power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
-    """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
+    """Return `x ** y`; the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
     value, unit = linear(name, "base", x)
     if unit.is_dimensionless and (unit is one or not _is_simple(name, y)):
@@ -112,14 +112,14 @@ def power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
 
 @unit_handler("lax.pow")
 def lax_power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
-    """`x ** y` of `jax.lax`, which takes no exponent of another dtype."""
+    """Return `x ** y` of `jax.lax`, which accepts no exponent of another dtype."""
     typed = lambda v, e: raw(v, jnp.asarray(e, v.dtype) if type(e) is float else e)
     return power(functools.wraps(raw)(typed), x, y)
 
 
 @unit_handler("numpy.prod", "numpy.nanprod")
 def prod(raw: Function, a: PyTree, axis: Axis = None, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """The unit to the power of the number of factors."""
+    """Return the product, in the unit to the power of the number of factors."""
     if args:
         kwargs |= zip(("dtype", "out", "keepdims", "initial", "where"), args, strict=False)
     value, unit = linear(raw.__name__, "a", a)
@@ -135,7 +135,7 @@ def prod(raw: Function, a: PyTree, axis: Axis = None, *args: PyTree, **kwargs: P
 
 @unit_handler("lax.reduce_prod")
 def reduce_prod(raw: Function, operand: PyTree, axes: Sequence[int]) -> Unitful:
-    """The unit to the power of the number of factors."""
+    """Return the product, in the unit to the power of the number of factors."""
     value, unit = split_unit(operand)
     count = int(np.prod([jnp.shape(value)[a] for a in axes], dtype=int))
     return labelled(raw(value, axes), unit**count)
@@ -143,7 +143,7 @@ def reduce_prod(raw: Function, operand: PyTree, axes: Sequence[int]) -> Unitful:
 
 @unit_handler("numpy.einsum")
 def einsum(raw: Function, subscripts: object, /, *operands: PyTree, **kwargs: PyTree) -> PyTree:
-    """The product of the units of the operands."""
+    """Return the sum of products, in the product of the units of the operands."""
     if not isinstance(subscripts, str):
         raise UnitError("einsum: with quantities the subscripts come first, as a text.")
     pairs = [linear("einsum", f"operands[{i}]", x) for i, x in enumerate(operands)]

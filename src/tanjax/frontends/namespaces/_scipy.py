@@ -23,7 +23,7 @@ from ._handler import common, linear, unit_function, unit_handler, with_unit
 def draw_multivariate_normal(
     raw: Function, key: DenseArray, mean: PyTree, cov: PyTree, *args: PyTree, **kw: PyTree
 ) -> PyTree:
-    """The covariance is in the square of the unit of the mean."""
+    """Draw a sample; the covariance is in the square of the unit of the mean."""
     (value, unit), (square, given) = split_unit(mean), linear("multivariate_normal", "cov", cov)
     if unit is one and not np.any(value):
         unit = given ** Fraction(1, 2)
@@ -38,7 +38,7 @@ def draw_multivariate_normal(
 def multivariate_normal(
     raw: Function, x: PyTree, mean: PyTree, cov: PyTree, *args: PyTree, **kw: PyTree
 ) -> PyTree:
-    """A density per unit of each of the `n` variables; its logarithm needs pure numbers."""
+    """Return a density per unit of each of the `n` variables; its logarithm needs pure numbers."""
     if raw.__name__ == "logpdf":
         return unit_function(raw, "x: 1, mean: 1, cov: 1 -> 1")(x, mean, cov, *args, **kw)
     unit, (value, center) = common("pdf", "u", x, mean)
@@ -80,7 +80,7 @@ class UnitfulInterpolator:
         )
 
     def __call__(self, xi: PyTree, method: str | None = None) -> PyTree:
-        """Values at points: one quantity per axis in a tuple, or an array if they share a unit."""
+        """Return values at points: a tuple of one quantity per axis, or an array in one unit."""
         if isinstance(xi, tuple | list):
             parts = [self._coordinate(i, x) for i, x in enumerate(xi)]
             return with_unit(self.inner(tuple(parts), method), self.unit)
@@ -106,7 +106,7 @@ class UnitfulInterpolator:
 def regular_grid_interpolator(
     raw: Function, *args: PyTree, **kwargs: PyTree
 ) -> UnitfulInterpolator:
-    """An interpolator of quantities."""
+    """Return an interpolator of quantities."""
     return UnitfulInterpolator(raw, *args, **kwargs)
 
 
@@ -114,7 +114,7 @@ def regular_grid_interpolator(
 def minimize(
     raw: Function, fun: Function, x0: PyTree, args: Sequence[PyTree] = (), **kwargs: PyTree
 ) -> PyTree:
-    """The function gets a quantity and may return one; so are `x`, `fun`, `jac` and `hess_inv`."""
+    """Minimise a function of a quantity; `x`, `fun`, `jac` and `hess_inv` are quantities, too."""
     value, unit = linear("minimize", "x0", x0)
     units_seen: list[Unit] = []
 

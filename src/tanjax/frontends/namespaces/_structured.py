@@ -1,13 +1,13 @@
-"""JAX's functions on structured arrays: the operation of that name, or JAX's program of operations.
+"""JAX's functions on structured arrays, by an operation or by `lift`.
 
-An operation has fewer flags than the function of JAX or NumPy whose name it serves. Flags that it
-does not have must neither be lost nor refused: such a call is JAX's own function, lifted, which
-keeps structure for the flags that it knows (`upper`, `UPLO`, an offset) and becomes dense, visibly,
+An operation has fewer flags than the function of JAX or NumPy that it implements. A call with other
+flags must neither drop them nor raise. `lift` runs JAX's own function for such a call. It keeps
+structure for the flags that it supports (`upper`, `UPLO`, an offset) and densifies with a warning
 for others.
 
     tanjax.numpy.linalg.cholesky(Symmetric(a), upper=True)
 
-Sharp edge: `lift` itself builds on the namespaces, so that it is handed over (`lifted_by`).
+Sharp edge: `lift` itself builds on the namespaces, so `lifted_by` passes it in.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from jaxtyping import PyTree
 from tanjax._typing import Function
 from tanjax.arrays import is_quantity, is_structured
 
-# Functions of JAX's without an operation, which `tj.lift` knows all the same: of each entry, where
-# zero stays zero, and of what such functions are made.
+# JAX's functions without an operation that `tj.lift` supports: elementwise functions that keep
+# zeros, and the functions they consist of.
 LIFTED = frozenset(
     name
     for names in (
@@ -42,12 +42,12 @@ _LIFT: list[Callable[[Function], Function]] = []
 
 
 def lifted_by(lift: Callable[[Function], Function]) -> None:
-    """Say what makes a function of JAX's one of structured arrays."""
+    """Set the function that lifts JAX's functions to structured arrays."""
     _LIFT[:] = [lift]
 
 
 def holds_structured(values: PyTree) -> bool:
-    """Whether a structured array is among values, or in a sequence among them; no quantities."""
+    """True if a structured array that is no quantity is among values, or in a sequence of them."""
     for value in values:
         if type(value) in (list, tuple):
             if holds_structured(value):
@@ -60,10 +60,10 @@ def holds_structured(values: PyTree) -> bool:
 def of_structured(
     raw: Function, operation: Function | None = None, spelling: Function | None = None
 ) -> Function:
-    """`raw`, a function of JAX's, for calls with structured arrays.
+    """Return `raw`, a function of JAX's, for calls with structured arrays.
 
-    **Arguments:** `operation`, of the same arrays in the same places; `spelling`, whose names and
-    defaults the calls have, where that is not `raw`.
+    **Arguments:** `operation`: of the same arrays in the same places; `spelling`: the function
+    whose names and defaults the calls have, if that is not `raw`.
     """
     if operation is None:
         return functools.partial(_lifted, raw)
@@ -94,7 +94,7 @@ _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _parameters(function: Function) -> dict[str, inspect.Parameter]:
-    """The parameters by name; none of a function in C that does not tell them."""
+    """Return the parameters by name; empty for a C function without a signature."""
     try:
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -102,14 +102,14 @@ def _parameters(function: Function) -> dict[str, inspect.Parameter]:
 
 
 def _left(theirs: dict[str, inspect.Parameter], name: str, value: PyTree) -> bool:
-    """Whether a flag says what is so without it."""
+    """True if a flag has its default value."""
     default = theirs[name].default if name in theirs else inspect.Parameter.empty
     plain = default is None or type(default) in (bool, int, str)
     return value is default or (plain and type(value) is type(default) and value == default)
 
 
 def _lifted(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """JAX's function, lifted as one of its arrays alone: flags are not traced."""
+    """Lift JAX's function over its arrays alone; flags are not traced."""
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     moving = tuple(i for i, x in enumerate(leaves) if _is_array(x))
     fixed = tuple((i, type(x), x) for i, x in enumerate(leaves) if i not in moving)

@@ -1,6 +1,6 @@
 """Arithmetic of quantities whose numbers must stay in the range of their dtype.
 
-What every door (operators, namespaces, NumPy) calls; it knows none of them.
+Operators, namespaces and NumPy's protocols call it; it imports none of them.
 """
 
 from ._arithmetic import (

@@ -1,14 +1,14 @@
 """Sums, products and quotients of quantities whose numbers leave the range of their dtype.
 
-Two factors are first moved towards one, each by a power of two that is noted in the label of the
-product; the numbers of a sum are brought to an exponent that suits the largest of them. Both are
-exact, and a result that fits goes back to exponent 0 with the bits that plain arithmetic gives.
-What decides is the result itself: the exponents of two factors add up, entry by entry.
+Two factors are first moved towards one, each by a power of two that goes into the label of the
+product. The numbers of a sum are shifted to an exponent that suits the largest of them. Both steps
+are exact. A result that fits goes back to exponent 0 with the bits of plain arithmetic. The result
+itself decides: the exponents of two factors are added entry by entry.
 
     multiply(jnp.multiply, jnp.float32(2e30) * kg, jnp.float32(6e24) * kg)
     # Unitful(1.2e+55, "kg2", scale=182)
 
-Sharp edges. Only for concrete, dense operands; everything else is `NotImplemented`.
+Sharp edges. Only for concrete, dense operands; every other call returns `NotImplemented`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tanjax.units import Unit, add_units, is_step, one, subtract_units
 
 
 def span_of(a: PyTree, b: PyTree) -> Range | None:
-    """The range of `a * b`, if that is all that need be known of them; else None: 0.2 us.
+    """Return the range of `a * b` if their dtypes alone determine it; else `None`: 0.2 us.
 
-    Python's numbers take the dtype of their partner, whatever their size.
+    Python's numbers take the dtype of their partner, even if they overflow it.
     """
     try:
         dtype = a.dtype
@@ -56,7 +56,7 @@ def span_of(a: PyTree, b: PyTree) -> Range | None:
 
 
 def _operands(x: PyTree, y: PyTree) -> PyTree:
-    """Numbers, labels, measured bits, range; None if the operands are none of ours."""
+    """Return numbers, labels, measured bits and range; `None` for other operands."""
     (a, la), (b, lb) = split_unit(x), split_unit(y)
     if is_structured(a) or is_structured(b) or not (la.is_linear and lb.is_linear):
         return None
@@ -71,10 +71,10 @@ def _operands(x: PyTree, y: PyTree) -> PyTree:
 
 
 def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> tuple[PyTree, Unit]:
-    """A number in the dtype of the result, where that holds more, and its power of two.
+    """Return a number in the dtype of the result, if that is wider, and its power of two.
 
-    Real numbers stay real. Python's may be arrays of a wider dtype, and too large for that of their
-    partner; integers, too.
+    Real numbers stay real. Python's numbers may be arrays of a wider dtype, and may overflow the
+    dtype of their partner; so may integers.
     """
     own = range_of(x.dtype) if hasattr(x, "dtype") else span
     if own is None:
@@ -85,7 +85,7 @@ def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> tuple[PyTree, Unit]:
 
 
 def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:
-    """`x * y` in range: see the module."""
+    """Return `x * y` in range: see the module."""
     found = _operands(x, y)
     if found is None:
         return NotImplemented
@@ -96,14 +96,14 @@ def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:
 
 
 def divide(raw: Function, x: PyTree, y: PyTree) -> PyTree:
-    """`x / y` in range: see the module."""
+    """Return `x / y` in range: see the module."""
     found = _operands(x, y)
     if found is None:
         return NotImplemented
     a, la, p, b, lb, q, span, dtype = found
     label = la / lb
     sure = p[0] - q[1], p[1] - q[0]
-    if q[0] > q[1]:  # by nothing but zeros: there is nothing to keep
+    if q[0] > q[1]:  # the divisor is all zeros: there is nothing to keep
         return settle(raw(_nearer(a, p, span), b), label)
     return _product(raw, a, p, b, q, label, span, dtype, sure, -1)
 
@@ -120,13 +120,13 @@ def _product(
     sure: Bits,
     sign: int,
 ) -> Unitful:
-    """`a · b^sign` with an exponent."""
+    """Return `a · b^sign` with an exponent."""
     fits = span.holds(*p) and span.holds(*q)
     if fits and (sure[0] > sure[1] or span.holds(*sure)):
         return settle(raw(a, b), label)
     low, high = _entrywise(a, b, sign)
     whole = low + label.scale, high + label.scale  # at exponent 0
-    if low > high:  # nothing but 0, inf and nan, of which no exponent makes another
+    if low > high:  # only 0, inf and nan, which no exponent changes
         return settle(raw(_nearer(a, p, span), _nearer(b, q, span)), label)
     if fits and not label.scale and span.holds(low, high):
         return settle(raw(a, b), label)
@@ -143,13 +143,13 @@ def _product(
 
 
 def _nearer(x: PyTree, bits: Bits, span: Range) -> PyTree:
-    """Numbers that the dtype may not hold, near one: a constant of 1e-23 is no zero in float16."""
+    """Move numbers outside the dtype's range near one: 1e-23 must not underflow in float16."""
     is_stored = hasattr(x, "dtype") and range_of(x.dtype) == span
     return x if is_stored or span.holds(*bits) else shift(x, -int(bits[1]))
 
 
 def _entrywise(a: PyTree, b: PyTree, sign: int) -> Bits:
-    """Where the entries of a product or quotient lie, without computing them."""
+    """Return bounds of the entries of a product or quotient, without computing them."""
     (size_a, of_a), (size_b, of_b) = _frexp(a), _frexp(b)
     counts = size_a & size_b
     exponents = np.broadcast_to(of_a + sign * of_b, counts.shape)[counts]
@@ -160,7 +160,7 @@ def _entrywise(a: PyTree, b: PyTree, sign: int) -> Bits:
 
 
 def _frexp(x: PyTree) -> tuple[PyTree, PyTree]:
-    """Which entries are neither zero nor non-finite, and their exponents."""
+    """Return which entries are finite and not zero, and their exponents."""
     with jax.ensure_compile_time_eval():
         size = np.abs(np.asarray(x))
     size = size.astype(np.float64) if size.dtype.kind != "f" or size.dtype.itemsize < 4 else size
@@ -171,9 +171,9 @@ def _frexp(x: PyTree) -> tuple[PyTree, PyTree]:
 def _split(
     p: Bits, q: Bits, low: float, high: float, sign: int, span: Range
 ) -> tuple[int, int] | None:
-    """The exponents to take out of two factors, so that they and their product are in range.
+    """Return the exponents to take out of two factors to put them and their product in range.
 
-    **Arguments:** `low`, `high`: where the product lies.
+    **Arguments:** `low`, `high`: bounds of the product.
     """
     of_a, of_b = _room(p, span), _room(q, span)
     ends = sorted((sign * of_b[0], sign * of_b[1]))
@@ -187,13 +187,13 @@ def _split(
 
 
 def _room(bits: Bits, span: Range) -> Bits:
-    """The least and the most exponent to take out of a factor: none if subnormal numbers count."""
+    """Return the least and the greatest exponent to take out; 0, 0 with subnormal numbers."""
     low, high = bits[1] - span.highest, bits[0] - span.lowest
     return (low, high) if low <= high else (0, 0)
 
 
 def add(raw: Function, x: PyTree, y: PyTree) -> PyTree:
-    """`x + y` or `x - y` in range, and `raw` of both at one exponent: see the module."""
+    """Return `x + y` or `x - y` in range, from `raw` of both at one exponent: see the module."""
     found = _operands(x, y)
     if found is None:
         return NotImplemented
@@ -206,12 +206,13 @@ def add(raw: Function, x: PyTree, y: PyTree) -> PyTree:
     high = max(part[1] for part in parts)
     if low > high:  # zeros
         return unitful(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
-    # Two numbers differ by nothing, or by a multiple of the last digit of the smaller one; the
+    # Two numbers are equal, or differ by a multiple of the last digit of the smaller one; the
     # differences of float16, which are computed in float32, are exact.
     least = low if span.smallest < span.lowest else low - span.digits + 1
     if not (la.scale or lb.scale) and least >= span.smallest and high < span.highest:
         return unitful(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
-    exponent = int(high) - span.highest + 2  # the largest at the top: most room for the others
+    # the largest at the top leaves most room for the others
+    exponent = int(high) - span.highest + 2
     label, few = unit.scaled(exponent), low - exponent < span.lowest
     if few and not (la.scale or lb.scale) and span.holds(low, high + 1):
         label, exponent = unit, 0  # plain arithmetic loses less
@@ -230,9 +231,9 @@ def add(raw: Function, x: PyTree, y: PyTree) -> PyTree:
 
 
 def on_scale(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
-    """`x + y` and `x - y` where one is a point of an affine or logarithmic scale.
+    """Return `x + y` or `x - y` if one is a point of an affine or logarithmic scale.
 
-    Point - point is a difference, point ± difference a point; everything else is nonsense.
+    Point - point is a difference, point ± difference a point; every other combination raises.
     """
     (a, ua), (b, ub) = split_unit(x), split_unit(y)
     combine = add_units if raw.__name__ == "add" else subtract_units

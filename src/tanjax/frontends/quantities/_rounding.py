@@ -1,9 +1,9 @@
-"""Functions that look at a number in its own unit: rounding, dtypes, digits.
+"""Functions that depend on a number in its own unit: rounding, dtypes, digits.
 
-Everything else is homogeneous in its units, so that a power of two in a label comes out again. What
-rounds is not: half a kilometre and five hundred metres round differently, and so do 1 m and
-`2^-10 · 1024 m`. These functions get the number at exponent 0; where its dtype does not hold it,
-it is so large that it has no digits behind the point, or they raise `ScaleError`.
+All other functions are homogeneous in their units, so a power of two in a label factors out.
+Rounding is not: half a kilometre and five hundred metres round differently, and so do 1 m and
+`2^-10 · 1024 m`. These functions get the number at exponent 0. If its dtype does not hold that, the
+number is so large that it has no fractional digits, or the function raises `ScaleError`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tanjax._typing import Function
 from tanjax.arrays import Unitful, as_array, bits_of, is_quantity, settle, shift, unitful
 from tanjax.registry.quantities import checked, unscale
 
-# What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
+# The results of these depend on the unit of a number; `tj.jit` compiles them per unit.
 UNIT_DEPENDENT = (
     *("astype", "around", "ceil", "convert_element_type", "fix", "floor", "frexp", "modf"),
     *("ones_like", "rint", "round", "spacing", "trunc"),
@@ -32,7 +32,7 @@ _CASTS = ("astype", "convert_element_type")
 def in_its_unit(
     name: str, call: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """`call` with the numbers of scaled quantities at exponent 0."""
+    """Call a function with the numbers of scaled quantities at exponent 0."""
     q = args[0] if args else None
     if is_quantity(q) and q.label.is_linear:
         if name in _CASTS:
@@ -52,7 +52,7 @@ def _is_scaled(x: PyTree) -> bool:
 
 
 def _is_whole(q: Unitful) -> bool:
-    """Whether every number is so large that it is a whole one."""
+    """True if every number is so large that it is an integer."""
     bits, span = bits_of(q), range_of(q.dtype)
     return bits is not None and span is not None and bits[0] + q.scale >= span.digits
 
@@ -60,7 +60,7 @@ def _is_whole(q: Unitful) -> bool:
 def _cast(
     name: str, call: Function, q: Unitful, dtype: DTypeLike, rest: PyTree, kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """Another dtype; numbers that it does not hold at this exponent are moved first."""
+    """Cast to another dtype; first shift numbers that would leave its range at this exponent."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}
     span, bits = range_of(jnp.dtype(dtype)), bits_of(q)
     if span is None or bits is None:
@@ -69,7 +69,7 @@ def _cast(
     if bits[0] <= bits[1] and not span.holds(*bits):
         middle = span.centre(*bits[:2])
         label = q.label.scaled(int(bits[1]) - span.highest if middle is None else middle)
-        # NumPy's, because JAX may have no float64 to move them in.
+        # NumPy's, because JAX may have no float64 for the shift.
         stored = np.asarray(q.stored) if q.dtype.itemsize >= 8 else q.stored
         moved = as_array(shift(stored, q.scale - label.scale))
         number = call(moved, dtype, *rest, **kwargs)

@@ -1,7 +1,7 @@
 """`q.at[index]`: the updates of `jax.Array.at`, of quantities by quantities.
 
-Values are converted to the unit of the array, and where their numbers and those of the array need
-another power of two to fit together, the array takes it.
+Values are converted to the unit of the array. If the numbers of both need another power of two to
+fit together, the array takes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .._indexed import Index
 
 
 class At:
-    """`q.at`, which needs an index: without one nobody has said what is to be changed."""
+    """The attribute `q.at`, which needs an index."""
 
     __slots__ = ("q",)
 
@@ -59,7 +59,7 @@ class At:
 
 
 class Updates:
-    """`q.at[index]`: the updates of `jax.Array.at`, with values converted to the unit of `q`."""
+    """The updates at `q.at[index]`, with values converted to the unit of `q`."""
 
     __slots__ = ("index", "q")
 
@@ -86,7 +86,7 @@ class Updates:
             result = settle(self._at_label(name, values, label, kwargs), label)
             return result if self.q.label.scale else unscale(result)
         if name in ("add", "subtract") and not self.q.label.is_linear:
-            # To a point of a scale only a difference can be added.
+            # Only a difference can be added to a point of a scale.
             step = values.label if is_quantity(values) else units.one
             if not units.is_step(step, self.q.label):
                 facts = f"array: {describe_unit(self.q.label)}", f"values: {describe_unit(step)}"
@@ -100,14 +100,14 @@ class Updates:
     def _at_label(
         self, name: str, values: Unitful, label: Unit, kwargs: dict[str, PyTree]
     ) -> PyTree:
-        """The updated numbers under a label; it says so if some are lost that they depend on."""
+        """Return the updated numbers under a label; warn if they depend on lost entries."""
         pairs = [(x.stored, x.label, label) for x in (self.q, values)]
         numbers = [convert(*pair) for pair in pairs]
         call = lambda x, y: getattr(_array(x).at[self.index], name)(y, **kwargs)
         return checked(f"at[...].{name}", call, numbers, pairs, [self.q, values])
 
     def _together(self, name: str, values: PyTree) -> PyTree:
-        """The label that suits old and new values; None if that of the array does."""
+        """Return the label that suits old and new values; `None` if that of the array does."""
         q = self.q
         if not is_quantity(values) or values.label.dimension is not q.label.dimension:
             return None
@@ -132,45 +132,45 @@ class Updates:
         return unitful(call(stored, number), self.q.label)
 
     def get(self, *, fill_value: PyTree = None, **kwargs: PyTree) -> Unitful:
-        """The entries at the index; a `fill_value` has the unit too."""
+        """Return the entries at the index; a `fill_value` has the unit, too."""
         if fill_value is not None:
             kwargs["fill_value"] = self._number("get", fill_value)
-            if is_quantity(fill_value):  # JAX wants a number that it can hash
+            if is_quantity(fill_value):  # JAX needs a hashable number
                 kwargs["fill_value"] = np.asarray(kwargs["fill_value"]).item()
         return settle(self._at().get(**kwargs), self.q.label)
 
     def set(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with entries replaced."""
+        """Return a copy with entries replaced."""
         return self._same("set", values, kwargs)
 
     def add(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with values added."""
+        """Return a copy with values added."""
         return self._same("add", values, kwargs)
 
     def subtract(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with values subtracted."""
+        """Return a copy with values subtracted."""
         return self._same("subtract", values, kwargs)
 
     def min(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with the smaller of entry and value."""
+        """Return a copy with the smaller of entry and value."""
         return self._same("min", values, kwargs)
 
     def max(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with the larger of entry and value."""
+        """Return a copy with the larger of entry and value."""
         return self._same("max", values, kwargs)
 
     def multiply(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with entries multiplied by pure numbers."""
+        """Return a copy with entries multiplied by pure numbers."""
         return self._pure("multiply", values, kwargs)
 
     mul = multiply
 
     def divide(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with entries divided by pure numbers."""
+        """Return a copy with entries divided by pure numbers."""
         return self._pure("divide", values, kwargs)
 
     def power(self, values: PyTree, **kwargs: PyTree) -> Unitful:
-        """A copy with entries raised to powers. **Raises:** `UnitError` if they are no numbers."""
+        """Return a copy with powers of entries. **Raises:** `UnitError` if not dimensionless."""
         if not self.q.label.is_dimensionless:
             raise UnitError(
                 message(
@@ -184,7 +184,7 @@ class Updates:
         return unitful(raised, units.one).to(self.q.unit)
 
     def apply(self, f: Function, **kwargs: PyTree) -> Unitful:
-        """A copy with `f` (of quantities of this unit) applied to entries."""
+        """Return a copy with `f` (of quantities of this unit) applied to entries."""
         unit = self.q.label
         inner = lambda v: _convert_for("at[...].apply", f(unitful(v, unit)), unit)
         return unitful(self._at().apply(inner, **kwargs), unit)

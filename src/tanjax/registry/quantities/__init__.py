@@ -1,10 +1,12 @@
 """Functions of plain arrays, called on quantities: units resolved, numbers kept in range.
 
-`UnitFunction` does it by a unit signature; whoever does it by hand takes what it is made of from
-here. `_unit_function` resolves a call, `_cached_call` keeps what was found, `_headroom` asks
-whether numbers stay in range, `_overflow` takes care of those that may not, `_meeting` finds a
-label for all of them, `_losses` warns where that loses some, `_labels` labels results,
-`_surroundings` knows who lifts and who watches.
+`UnitFunction` does this by a unit signature. Code that handles units itself uses its parts:
+
+- `_unit_function` resolves a call, and `_cached_call` caches the result;
+- `_headroom` checks that numbers stay in range, and `_overflow` handles those that may not;
+- `_meeting` finds a common label, and `_losses` warns if entries are lost there;
+- `_labels` labels results;
+- `_surroundings` records the lifts and watching traces around a call.
 """
 
 from ._headroom import (

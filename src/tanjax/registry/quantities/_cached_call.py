@@ -1,17 +1,17 @@
-"""What a call on quantities does, worked out once per pattern of arguments.
+"""A call on quantities, resolved once per pattern of arguments.
 
 Finding roles, resolving units and choosing labels takes 4 us, as long as JAX takes to add three
-numbers. But it depends only on which arguments are quantities and in which units, never on their
-numbers, and units are immortal: so the ids of the units, with the types of everything else, are a
-key, and the second call with the same key does nothing but strip, call and label (1.3 us).
+numbers. The result depends only on which arguments are quantities and in which units, never on
+their numbers. Units are immortal, so their ids and the types of everything else form a key. The
+second call with the same key only strips, calls and labels (1.3 us).
 
-Where prefixes differ, a conversion is one more dispatch (5 us). If all arguments are arrays, the
-conversions and the function become one compiled program, which takes the factors as arguments and
-so serves every prefix.
+If prefixes differ, a conversion is one more dispatch (5 us). If all arguments are arrays, the
+conversions and the function become one compiled program. It takes the factors as arguments and so
+serves every prefix.
 
-Sharp edges. A key says nothing about values, shapes or dtypes: what depends on them (whether a
-factor fits in the dtype, whether a value is a tracer) is asked in every call. Structured arrays
-have no pattern.
+Sharp edges. A key does not include values, shapes or dtypes. Every call therefore checks again
+whether a factor fits in the dtype and whether a value is a tracer. Structured arrays have no
+pattern.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _concrete: dict[type, bool] = {}
 
 CachedCall = Callable[[Sequence[PyTree], dict[str, PyTree]], PyTree]
 _Stripped = tuple[list[PyTree], dict[str, PyTree]]  # the arguments as numbers
-Move = tuple[Slot, int | None, Unit, Unit]  # the index in a sequence, if it is one; from, to
+Move = tuple[Slot, int | None, Unit, Unit]  # the index if the slot holds a sequence; from, to
 
 
 def pattern(values: PyTree) -> tuple[PyTree, ...] | None:
-    """All that the meaning of a call depends on; `None` where there is a structured array."""
+    """Return the key that the meaning of a call depends on; `None` with a structured array."""
     key: list[PyTree] = []
     for value in values:
         kind = type(value)
@@ -62,7 +62,7 @@ def pattern(values: PyTree) -> tuple[PyTree, ...] | None:
 
 
 def is_concrete(x: PyTree) -> bool:
-    """Whether a value is a `jax.Array` and no tracer, by its class: 0.05 us."""
+    """True if a value is a `jax.Array` and not a tracer, by its class: 0.05 us."""
     try:
         return _concrete[type(x)]
     except KeyError:
@@ -78,11 +78,11 @@ def cached_call(
     label: Function | Unit | None,
     programs: dict[Hashable, Function],
 ) -> CachedCall:
-    """A function of the arguments of a call like this one.
+    """Return a function that runs calls with the same pattern as this one.
 
-    **Arguments:** `moves`: which quantities are converted; `label`: the unit of the only result,
-    `None` if it is plain, or a function that labels results; `programs`: where compiled programs
-    are kept, those of one raw function.
+    **Arguments:** `moves`: the quantities to convert; `label`: the unit of the only result, `None`
+    if it is plain, or a function that labels results; `programs`: the cache of compiled programs of
+    one raw function.
     """
     finish = _labeller(label)
     moves = [move for move in moves if not _is_renaming(*move[2:])]
@@ -109,7 +109,7 @@ def cached_call(
 def _stripper(
     nested: list[int], named: list[str]
 ) -> Callable[[Sequence[PyTree], dict[str, PyTree]], _Stripped]:
-    """A function from arguments to numbers; `nested`, `named`: where to look for more of them."""
+    """Return a function that strips arguments; `nested`, `named`: those that hold quantities."""
 
     def stripped(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> _Stripped:
         values = [stored_of(a) for a in args]
@@ -131,7 +131,7 @@ def _converting(
     moves: list[Move],
     fused: Function | None,
 ) -> CachedCall:
-    """A call with conversions: in one program with the function if possible, or one by one."""
+    """Return a call with conversions, compiled together with the function if possible."""
 
     def converting(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
         nonlocal fused
@@ -139,7 +139,7 @@ def _converting(
         if fused is not None and all(map(_is_numeric, values)):
             try:
                 return finish(fused(*values))
-            except NEEDS_VALUES:  # the function looks at numbers: not to be compiled
+            except NEEDS_VALUES:  # the function needs concrete values and cannot be compiled
                 fused = None
         for slot, index, a, b in moves:
             holder: Any = values if type(slot) is int else kwargs
@@ -152,7 +152,7 @@ def _converting(
 
 
 def _fused(raw: Function, moves: list[Move], programs: dict[Hashable, Function]) -> Function | None:
-    """Conversions and function as one program; `None` if a factor needs a closer look."""
+    """Compile conversions and function as one program; `None` for affine or extreme factors."""
     places, factors = [], []
     for slot, index, a, b in moves:
         if not (a.is_linear and b.is_linear):
@@ -181,12 +181,12 @@ def _fused(raw: Function, moves: list[Move], programs: dict[Hashable, Function])
 
 
 def _is_renaming(a: Unit, b: Unit) -> bool:
-    """Whether numbers in one unit are numbers in the other: `N` and `kg m / s2`."""
+    """True if numbers in one unit are numbers in the other: `N` and `kg m / s2`."""
     return a.is_linear and b.is_linear and conversion(a, b) == (1.0, 1.0)
 
 
 def _is_numeric(x: PyTree) -> bool:
-    """Whether a value is a concrete array, or a list of some."""
+    """True if a value is a concrete array, or a list of concrete arrays."""
     return all(map(is_concrete, x)) if type(x) is list else is_concrete(x)
 
 

@@ -1,14 +1,14 @@
-"""Whether the numbers of a call surely stay in the range of their dtype, asked before each call.
+"""Checks before each call that its numbers surely stay in the range of their dtype.
 
-Quantities keep how far they are from the ends of it beside their bits, so that this takes 0.1 us
-each. What has no dtype, or no unit, is looked at anew: Python's numbers take the dtype of what they
-meet, which may not hold them.
+Quantities store the distance to the ends of the range beside their bits, so the check takes 0.1 us
+each. Values without a dtype or a unit are measured at each call: a Python number takes the dtype of
+its partners, which may not hold it.
 
     need = needed(name, spread, operands, where, arguments, stretch)
     need is None or need.is_met(args, kwargs)
 
-Sharp edges. Tracers and structured arrays are never looked at; plain arrays only where a function
-works entry by entry, or chooses.
+Sharp edges. The check never measures tracers and structured arrays. It measures plain arrays only
+if the function is elementwise or selects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tanjax.units.signatures import Operand
 
 _SEQUENCES = (list, tuple)
 
-# Functions whose results are some of the numbers that they are given: nothing to fear.
+# Functions that return some of the numbers they are given cannot overflow.
 SELECTING = frozenset(
     name
     for names in (
@@ -42,7 +42,7 @@ SELECTING = frozenset(
     )
     for name in names.split()
 )
-# And those that choose among operands which have met.
+# Functions that select among operands converted to one unit.
 CHOOSING = SELECTING | frozenset(
     name
     for names in (
@@ -55,10 +55,10 @@ CHOOSING = SELECTING | frozenset(
 
 
 def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float = 0.0) -> bool:
-    """Whether a product of two of these values, or a sum, surely stays in range: 0.1 us each.
+    """True if a product or a sum of two of these values surely stays in range: 0.1 us each.
 
-    **Arguments:** `spread`: whether all entries of an array are added up; `stretch`: log2 of the
-    conversions before. Whether it is so is worked out once per quantity and kept beside its bits.
+    **Arguments:** `spread`: True if the function sums all entries of an array; `stretch`: log2 of
+    the conversions before. The result is computed once per quantity and cached beside its bits.
     """
     place = 3 if spread else 2
     for value in values:
@@ -66,7 +66,7 @@ def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float 
             try:
                 if value._bits[place] < stretch:
                     return False
-            except (TypeError, IndexError):  # nobody has looked, or there are only bounds
+            except (TypeError, IndexError):  # not measured yet, or only bounds are known
                 if _room(value)[place] < stretch:
                     return False
         elif type(value) in _SEQUENCES and not has_headroom(value, spread, stretch):
@@ -74,18 +74,18 @@ def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float 
     return True
 
 
-Slot: TypeAlias = int | str  # of an argument: its position or its name
-Place = tuple[Slot, int | None]  # of an argument; with the index in a sequence that is one
+Slot: TypeAlias = int | str  # the position or the name of an argument
+Place = tuple[Slot, int | None]  # an argument, and the index if it is a sequence
 Spot: TypeAlias = (
     Any  # of an operand: its slot, or a tuple of that of a sequence and the index in it
 )
 
 
 class Need(NamedTuple):
-    """What a call asks of its numbers.
+    """The conditions that a call puts on its numbers.
 
-    **Fields:** `spread`: whether all entries of an array are added up; `stretch`: log2 of the
-    conversions before; `places`: of numbers that are looked at anew; `degree`: their power.
+    **Fields:** `spread`: True if the function sums all entries of an array; `stretch`: log2 of the
+    conversions before; `places`: the numbers to measure at each call; `degree`: their power.
     """
 
     spread: bool
@@ -94,7 +94,7 @@ class Need(NamedTuple):
     degree: float
 
     def is_met(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
-        """Whether a call surely stays in range."""
+        """True if a call surely stays in range."""
         return (
             has_headroom(args, self.spread, self.stretch)
             and (not kwargs or has_headroom(kwargs.values(), self.spread, self.stretch))
@@ -102,13 +102,13 @@ class Need(NamedTuple):
         )
 
     def is_seen(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
-        """The same once the numbers were looked at: what is propagated are bounds."""
+        """As `is_met`, after measuring the numbers: propagated bits are only bounds."""
         measure_all(args)
         measure_all(kwargs.values())
         return self.is_met(args, kwargs)
 
     def _holds_numbers(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
-        """Whether the dtypes of quantities hold numbers of others: 1 us each."""
+        """True if the dtypes of quantities hold the numbers of other arguments: 1 us each."""
         top = _top(args) if not kwargs else min(_top(args), _top(kwargs.values()))
         for place in self.places:
             value = value_at(args, kwargs, *place)
@@ -126,7 +126,7 @@ def needed(
     given: tuple[Sequence[PyTree], dict[str, PyTree]],
     stretch: float,
 ) -> Need | None:
-    """What a call asks of its numbers; `None` of those of `max(q)`, but not of `max(q, initial=1)`.
+    """Return the conditions of a call; `None` for `max(q)`, but not for `max(q, initial=1)`.
 
     **Arguments:** `operands`: role, unit and name of each; `where`: their places in `given`.
     """
@@ -145,35 +145,35 @@ def needed(
 def value_at(
     args: Sequence[PyTree], kwargs: dict[str, PyTree], slot: Slot, index: int | None
 ) -> PyTree:
-    """An argument, or an item of a sequence that is one."""
+    """Return an argument, or an item of an argument that is a sequence."""
     value = args[slot] if isinstance(slot, int) else kwargs[slot]
     return value if index is None else value[index]
 
 
 def is_number(value: PyTree) -> bool:
-    """Whether a value is a quantity of one of Python's numbers: it takes the dtype of others."""
+    """True if a value is a quantity of a Python number: it takes the dtype of its partners."""
     return type(value) is Unitful and is_weak(value.stored)
 
 
 def is_weak(stored: PyTree) -> bool:
-    """Whether a number is one of Python's, or came of some, so that its dtype does not count."""
+    """True if a number is a Python number or is weakly typed, so that its dtype does not count."""
     return not hasattr(stored, "dtype") or getattr(stored, "weak_type", False)
 
 
 def numbers_fit(values: Sequence[PyTree], stretch: float = 0.0) -> bool:
-    """Whether the dtypes of quantities hold those of Python's numbers among them."""
+    """True if the dtypes of quantities hold the Python numbers among them."""
     numbers = [bits_of(v) for v in _flat(values) if is_number(v)]
     top = _top(values) if numbers else math.inf
     return all(_is_below(top, bits, 2.0, stretch) for bits in numbers)
 
 
 def _is_below(top: float, bits: Bits | None, degree: float, stretch: float) -> bool:
-    """Whether a power of numbers stays below the end of a range, and above the other."""
+    """True if a power of numbers stays within a range."""
     return bits is None or max(bits[1], -bits[0]) * degree + stretch <= top
 
 
 def stretch_of(values: Sequence[PyTree]) -> float:
-    """By how many binary digits numbers change if quantities of a dimension meet in one unit."""
+    """Return by how many binary digits numbers change if quantities share one unit."""
     labels = {v.label for v in _flat(values) if type(v) is Unitful}
     pairs = itertools.combinations(labels, 2) if len(labels) > 1 else ()
     return max((distance(a, b) for a, b in pairs), default=0.0)
@@ -188,7 +188,7 @@ def _flat(values: Iterable[PyTree]) -> Iterator[PyTree]:
 
 
 def _top(values: Iterable[PyTree]) -> float:
-    """The binary logarithm of a large number that each of the known quantities might hold."""
+    """Return log2 of a large number that each of the measured quantities can hold."""
     top = math.inf
     for value in _flat(values):
         span = range_of(value.dtype) if type(value) is Unitful and value._bits else None
@@ -198,7 +198,7 @@ def _top(values: Iterable[PyTree]) -> float:
 
 
 def measure_all(values: Iterable[PyTree]) -> None:
-    """Replace the bounds that quantities carry by what their numbers are: 2.5 us each."""
+    """Replace the bounds that quantities carry by measured values: 2.5 us each."""
     for value in values:
         if type(value) is Unitful:
             bits = measure(value.stored)
@@ -213,9 +213,9 @@ _CROWDED = (math.inf, -math.inf, -math.inf, -math.inf)
 
 
 def _room(q: Unitful) -> tuple[float, ...]:
-    """The bits of a quantity, and by how many digits it may grow; kept with the quantity."""
+    """Return the bits of a quantity and by how many digits it may grow; cached in the quantity."""
     bits, span = bits_of(q), range_of(q.dtype)
-    if bits is None or span is None:  # of tracers the labels alone are known
+    if bits is None or span is None:  # only labels are known of tracers
         return _ENDLESS if not q.label.scale else _CROWDED
     room = -math.inf
     if bits[0] > bits[1]:
@@ -229,7 +229,7 @@ def _room(q: Unitful) -> tuple[float, ...]:
 def has_headroom_at(
     values: Iterable[PyTree], degree: float, spread: bool, stretch: float = 0.0
 ) -> bool:
-    """As `has_headroom`, where more than two values are multiplied with one another."""
+    """As `has_headroom`, for products of more than two values."""
     place = 3 if spread else 2
     for value in values:
         if type(value) is Unitful:
@@ -244,7 +244,7 @@ def has_headroom_at(
 
 
 def needs_graph(values: Iterable[PyTree], degree: float = 2.0, spread: bool = False) -> bool:
-    """As `has_headroom`, of plain numbers: whether a function of them may leave the range."""
+    """True if a function of plain numbers may leave the range; as `has_headroom`."""
     for value in values:
         if type(value) in _SEQUENCES:
             if needs_graph(value, degree, spread):
@@ -262,7 +262,7 @@ def needs_graph(values: Iterable[PyTree], degree: float = 2.0, spread: bool = Fa
 
 
 def distance(a: Unit, b: Unit) -> float:
-    """By how many binary digits a number changes from one unit to another."""
+    """Return by how many binary digits a number changes from one unit to another."""
     if not (a.is_linear and b.is_linear) or a.dimension is not b.dimension:
         return 0.0
     low, high = bits_in((0, 0), a, b)

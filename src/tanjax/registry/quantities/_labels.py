@@ -1,4 +1,4 @@
-"""How the results of a function are labelled, by the right side of its unit signature.
+"""Labels for the results of a function, by the right side of its unit signature.
 
 label = labeller(Signature.parse("a: u, b: v -> (u*v, -)").out)
 label(raw_results, {"u": metre, "v": second}, operands)
@@ -19,7 +19,7 @@ Label = Callable[[PyTree, Binding, list[Operand]], PyTree]
 
 
 def labeller(out: PyTree) -> Label:
-    """How results are labelled, as a function of the raw result and the units."""
+    """Return a function of the raw result and the units that labels results."""
     if isinstance(out, Plain):
         return lambda result, binding, operands: plain_result(result)
     if isinstance(out, Monomial):

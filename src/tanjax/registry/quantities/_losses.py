@@ -1,16 +1,14 @@
-"""Entries that are lost where quantities are brought to one exponent.
+"""Warnings for entries that are lost if quantities share one exponent.
 
-An array has one power of two, so a sun and a brick cannot both stand in one float16: where they are
-brought together the brick becomes zero. Mostly that does not matter (their sum is that of the sun,
-and so is their maximum), and sometimes it does (both are stacked). Which of the two it is differs
-from function to function, but can be seen: the function is called a second time, with the smallest
-number that there is in the place of each lost one, and if that changes its result, a warning says
-so.
+An array has one power of two, so a sun and a brick cannot both stand in one float16: at a common
+exponent the brick underflows to zero. Often that does not matter: their sum and their maximum are
+those of the sun. For a stack of both it does. A second call decides: each lost number is replaced
+by the smallest one. If that changes the result, tanjax warns.
 
     checked("stack", stack, [sun, 0.0], [None, (brick, kg, kg.scaled(90))], [sun, brick])  # warns
 
-Sharp edges. The second call happens only if something is lost, which is known from the bits of the
-quantities in 1 us. Nothing is known of tracers, integers and structured arrays.
+Sharp edges. The second call runs only if something is lost; the bits of the quantities show that in
+1 us. Tracers, integers and structured arrays are not checked.
 """
 
 from __future__ import annotations
@@ -55,14 +53,14 @@ def checked(
     origins: Sequence[Origin],
     given: PyTree,
 ) -> PyTree:
-    """`call(*numbers)`; a warning if something was lost that its result depends on.
+    """Return `call(*numbers)`, and warn if its result depends on something that was lost.
 
-    **Arguments:** `origins`: where each number comes from, `None` if it is as it was; `given`: a
-    tree of all that the user gave, for the dtype of Python's numbers and for the message.
+    **Arguments:** `origins`: the source of each number, `None` if it is unchanged; `given`: a tree
+    of all user arguments, for the dtype of Python numbers and for the message.
     """
     result = call(*numbers)
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(result)):
-        return result  # a constant is lost, perhaps, beside what nobody knows
+        return result  # tracers hide whether a constant is lost
     found = _lost(numbers, origins, given)
     if not found:
         return result
@@ -75,10 +73,10 @@ def checked(
 def checked_call(
     operation: str, call: Function, given: PyTree, brought: PyTree, moves: Sequence[PyTree]
 ) -> PyTree:
-    """`call` of positional and named numbers, as `checked`.
+    """As `checked`, for a `call` of positional and named numbers.
 
-    **Arguments:** `given`: the arguments before; `brought`: as they are handed to `call`; `moves`:
-    which of them were brought to another label: place, index in a sequence, from, to.
+    **Arguments:** `given`: the arguments before; `brought`: the arguments for `call`; `moves`: the
+    arguments with another label: place, index in a sequence, from, to.
     """
 
     def on_moved(*numbers: PyTree) -> PyTree:
@@ -97,7 +95,7 @@ def checked_call(
 
 
 def _warn(operation: str, origins: Sequence[Origin], given: PyTree) -> None:
-    """Say it, and where the numbers lie; an integer among them may be a count or an axis."""
+    """Warn with the range of the numbers; skip integers, which may be counts or axes."""
     low, high = NOTHING
     parts = [split_unit(x) for x in _leaves(given) if type(x) is not int]
     for stored, label in [*parts, *(o[:2] for o in origins if o)]:
@@ -109,7 +107,7 @@ def _warn(operation: str, origins: Sequence[Origin], given: PyTree) -> None:
 
 
 def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -> dict[int, PyTree]:
-    """The numbers of which some entries are lost, with the smallest number in these places."""
+    """Return the numbers with lost entries, each lost entry replaced by the smallest number."""
     found: dict[int, PyTree] = {}
     for i, (number, origin) in enumerate(zip(numbers, origins, strict=True)):
         if origin is None:
@@ -130,16 +128,16 @@ def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -
 
 
 def narrowest(given: PyTree) -> Any:
-    """The floating dtype with the least range among arrays, `None` without any."""
+    """Return the floating dtype with the least range among arrays, `None` without any."""
     arrays = [stored_of(x) for x in _leaves(given)]
     dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and range_of(x.dtype)]
     return min(dtypes, key=lambda d: range_of(d).highest, default=None)  # type: ignore[union-attr]
 
 
 def _with_the_smallest(was: PyTree, number: PyTree, a: Unit, b: Unit, dtype: DTypeLike) -> PyTree:
-    """A number with the smallest normal one in the place of what was lost; `None` if nothing was.
+    """Replace lost entries of a number by the smallest normal number; `None` if no entry is lost.
 
-    What is exact as a subnormal number is not lost.
+    An entry that is exact as a subnormal number is not lost.
     """
     span = range_of(dtype)
     assert span is not None
@@ -165,7 +163,7 @@ def _wide(x: PyTree) -> PyTree:
 
 
 def _differ(result: PyTree, other: PyTree) -> bool:
-    """Whether two results differ by more than rounding."""
+    """True if two results differ by more than rounding."""
     pairs = zip(_leaves(result), _leaves(other), strict=True)
     return any(_differs(x, y) for x, y in pairs)
 
@@ -179,7 +177,7 @@ def _differs(x: PyTree, y: PyTree) -> bool:
     (x, of_x), (y, of_y) = split_unit(x), split_unit(y)  # one of them may have an exponent
     shift = of_y.scale - of_x.scale
     if is_structured(x):
-        return False  # nothing is looked at
+        return False  # structured arrays are not compared
     a, b = np.asarray(x), np.asarray(y)
     if span is None or a.shape != b.shape:
         return a.shape != b.shape or bool(np.any(a != b))

@@ -1,7 +1,8 @@
 """Captured calls on quantities: each is one equation, with the units around it.
 
-Numbers stay parameters: a zero fits every unit, and an exponent decides one. A call that is given
-functions, or a slice between traced places, is traced through; one on known numbers alone is done.
+Numbers stay parameters: a zero fits every unit, and an exponent decides one. Capture traces through
+a call that is given functions, or a slice between traced places. A call on known numbers alone runs
+at once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def captured(name: str, function: Function, kind: _marks.Kind = "operation") -> Function:
-    """A function of quantities whose captured calls are equations."""
+    """Return a function of quantities whose captured calls are equations."""
     marks: _marks.Cache = {}
 
     @functools.wraps(function, updated=())
@@ -39,7 +40,7 @@ def captured(name: str, function: Function, kind: _marks.Kind = "operation") -> 
 def marked_function(
     function: UnitFunction, args: Sequence[PyTree], kwargs: dict[str, PyTree]
 ) -> PyTree:
-    """A call of a function with a unit signature, which is being captured."""
+    """Mark a call of a function with a unit signature, during capture."""
     roles = function.by_position
     shown = [
         _shown(a) if i < len(roles) and roles[i].letter == "-" else a for i, a in enumerate(args)
@@ -67,20 +68,20 @@ def _marked(
 
 
 def is_traced(tree: PyTree) -> bool:
-    """Whether there is a tracer.
+    """True if the tree holds a tracer.
 
-    What is known is computed with care for its range; as an equation it would not be known.
+    Known values are computed with checks of their range; an equation would hide them.
     """
     return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
 
 
 def _is_unseen(x: PyTree) -> bool:
-    """Whether an argument may hold tracers that no equation would show."""
+    """True if an argument may hold tracers that no equation would show."""
     if type(x) is slice:
         return any(isinstance(v, Tracer) for v in (x.start, x.stop, x.step))
     return callable(x) and not isinstance(x, type)
 
 
 def _shown(x: PyTree) -> PyTree:
-    """Shapes and places that NumPy holds are read while tracing: they are no operands."""
+    """Mark NumPy arrays as static: shapes and places are read while tracing."""
     return _marks.Static(x) if type(x) is np.ndarray else x

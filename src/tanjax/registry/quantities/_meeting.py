@@ -1,12 +1,12 @@
-"""Labels at which quantities meet that a function needs in one unit, or around one.
+"""Common labels for quantities that a function needs in one unit, or near one.
 
-Operands of a function may have powers of two of their own in their labels. Where their numbers are
-near the ends of the range they are brought to a label that suits all of them, or the largest;
-pure numbers, which meet dimensionless quantities, are among them.
+The labels of operands may have different powers of two. If their numbers are near the ends of the
+range, they move to a label that suits all of them, or else the largest. Pure numbers beside
+dimensionless quantities take part.
 
     centred_label([tj.Unitful(jnp.float16(1.5), "1", -60)], one, pure=[3.0])  # 1, as 3 is larger
 
-Sharp edges. Of tracers the labels alone are known: that of the largest scale is taken.
+Sharp edges. Only the labels of tracers are known: the label of the largest scale is taken.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def fitted(
     binding: Binding,
     roots: dict[str, int],
 ) -> tuple[Binding, dict[Spot, int]]:
-    """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
+    """Return labels that put each letter's operands near one, and exponents of pure numbers.
 
-    A function that has a meaning on quantities is homogeneous in each of its units, so a power of
-    two may be taken out of the numbers: the laws of units say where it comes back.
+    A function with a unit signature is homogeneous in each of its units. A power of two can
+    therefore be factored out of the numbers, and the laws of units give its power in the result.
 
-    **Arguments:** `roots`: what divides the exponents of the labels of some letters.
-    **Returns:** the binding with such labels; and for operands that must be pure numbers, but do
-    not fit as such, by which power of two they are smaller than they should be, by place.
+    **Arguments:** `roots`: the divisor of the exponents of the labels of some letters.
+    **Returns:** the binding with these labels. Also, by place, the exponents of pure operands that
+    would overflow or underflow at exponent 0.
     """
     groups: dict[str, list[tuple[PyTree, PyTree]]] = {}
     pure: dict[str, list[PyTree]] = {}
@@ -77,9 +77,9 @@ def fitted(
 
 
 def meeting(quantities: list[PyTree], unit: Unit, pure: Sequence[PyTree] = ()) -> Unit:
-    """The label at which quantities meet that a function needs in one unit: a plain one mostly.
+    """Return the common label of quantities that a function needs in one unit: mostly a plain one.
 
-    **Arguments:** `pure`: numbers that they meet.
+    **Arguments:** `pure`: plain numbers that the function combines with the quantities.
     """
     if not unit.is_linear or all(q.label is unit for q in quantities):
         return unit
@@ -91,10 +91,11 @@ def meeting(quantities: list[PyTree], unit: Unit, pure: Sequence[PyTree] = ()) -
 def centred_label(
     quantities: list[PyTree], unit: Unit, root: int = 1, pure: Sequence[PyTree] = ()
 ) -> Unit:
-    """The label at which quantities lie around one, together.
+    """Return the label that puts the quantities together near one.
 
-    **Arguments:** `root`: its exponent is a multiple of this; `pure`: numbers that they meet.
-    **Returns:** if nobody knows where they lie, the label of the largest scale among them.
+    **Arguments:** `root`: its exponent is a multiple of this; `pure`: plain numbers that the
+    function combines with the quantities.
+    **Returns:** if some range is unknown, the label of the largest scale among them.
     """
     quantities = [q for q in quantities if q.label.is_linear]
     known = [(bits, q.label) for q in quantities if (bits := bits_of(q)) is not None]
@@ -118,7 +119,7 @@ def centred_label(
 def _beside(
     known: list[tuple[Bits, Unit]], pure: Sequence[PyTree], unit: Unit, span: Range
 ) -> list[tuple[Bits, Unit]]:
-    """The bits of pure numbers, unless they are lost at any label that suits the quantities."""
+    """Return the bits of pure numbers, unless every label that suits the quantities loses them."""
     found = [(bits, one) for bits in map(measure_pure, pure) if bits is not None]
     low, high = joined([*known, *found], unit)
     fits = span.centre(low, high) is not None
@@ -128,9 +129,9 @@ def _beside(
 def centred_call(
     operation: str, call: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
 ) -> tuple[PyTree, bool]:
-    """`call` of arguments whose quantities lie around one, those of a dimension at one exponent.
+    """Run `call` with quantities shifted near one, with one exponent per dimension.
 
-    **Returns:** also whether none of them had an exponent before.
+    **Returns:** the result, and True if no quantity had an exponent before.
     """
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
     groups: dict[Dimension, list[PyTree]] = {}
@@ -160,9 +161,9 @@ def centred_call(
 
 
 def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Spot, int]]:
-    """The places of pure numbers that do not fit at exponent 0, and their exponents.
+    """Yield the places and exponents of pure numbers that overflow or underflow at exponent 0.
 
-    What a unit is worth, 10^-19 for eV / J, is part of them: stored numbers stay where they are.
+    The exponent includes the factor of the unit, 10^-19 for eV / J: stored numbers do not change.
     """
     for place, q in members:
         bits, span = bits_of(q), range_of(q.dtype)

@@ -1,16 +1,18 @@
 """Calls on quantities whose numbers may leave the range of their dtype.
 
-A function of quantities is called on stored numbers. Where these are near one, nothing can happen,
-and nothing is done but to look (`_headroom.py`). Where they are not, three things may go wrong:
-operands with different powers of two have to meet at one that fits them all (`_meeting.py`); the
-function itself may overflow, then it runs through the scale graph, which returns an exponent with
-each result; and a result may need another label.
+A function of quantities is called on stored numbers. Near one they cannot overflow, and the only
+cost is the check (`_headroom.py`). Elsewhere three things may go wrong:
+
+- Operands with different powers of two need a common one that fits them all (`_meeting.py`).
+- The function itself may overflow. It then runs through the scale graph, which returns an exponent
+  with each result.
+- A result may need another label.
 
     if not need.is_met(args, kwargs):
         return through_graph(call)(*args)
 
-Sharp edges. Tracers, integers and structured arrays are never looked at. Functions that look at
-numbers themselves (`unique`) cannot run through a graph: they are called as they are.
+Sharp edges. The check never measures tracers, integers and structured arrays. Functions that need
+concrete values (`unique`) cannot run through a graph and are called directly.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ from tanjax.units import Unit, one
 from ._headroom import Spot, needs_graph
 
 _SEQUENCES = (list, tuple)
-# What a traced function raises that looks at numbers: JAX's errors of types are `TypeError`s.
+# A traced function that needs concrete values raises these: JAX's type errors are `TypeError`s.
 NEEDS_VALUES = (TypeError, jax.errors.JAXIndexError)
 
 
 def through_graph(call: Function) -> Function:
-    """`call` of plain arrays, through the scale graph.
+    """Return `call` of plain arrays, run through the scale graph.
 
-    **Returns:** what `call` returns; a result with an exponent is a quantity in `2^exponent`.
+    **Returns:** the result of `call`; a result with an exponent is a quantity in `2^exponent`.
     """
     from tanjax.scale import scaled_call
 
@@ -79,7 +81,7 @@ def through_graph(call: Function) -> Function:
 
 
 def graphed(raw: Function, degree: float, spread: bool) -> Function:
-    """`raw`, through the scale graph where its numbers are near the ends of the range."""
+    """Return `raw`, run through the scale graph if its numbers are near the ends of the range."""
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -92,28 +94,28 @@ def graphed(raw: Function, degree: float, spread: bool) -> Function:
 
 
 def labelled(result: PyTree, unit: Unit) -> Unitful:
-    """A result of `through_graph` under a label."""
+    """Label a result of `through_graph`."""
     if is_quantity(result):
         return settle(result.stored, unit.scaled(result.label.scale))
     return settle(result, unit) if unit.scale else unitful(result, unit)
 
 
 def plain_result(result: PyTree) -> PyTree:
-    """Results without a unit, at exponent 0."""
+    """Return results without a unit, at exponent 0."""
     if is_quantity(result):
         return shift(result.stored, result.label.scale)
     return like(result, map(plain_result, result)) if isinstance(result, list | tuple) else result
 
 
 def like(result: PyTree, items: Iterable[PyTree]) -> PyTree:
-    """A sequence of the class of another, which may be a named tuple; of no sequence a list."""
+    """Return a sequence of the class of another, also a named tuple; a list by default."""
     if hasattr(result, "_fields"):
         return type(result)(*items)
     return type(result)(items) if isinstance(result, list | tuple) else list(items)
 
 
 def unscale(result: PyTree) -> PyTree:
-    """Results at exponent 0 wherever their dtype holds them there."""
+    """Return results at exponent 0 wherever their dtype holds them there."""
     if is_quantity(result) and result.label.scale:
         bits, label = bits_of(result), result.label
         span = range_of(result.dtype)
@@ -128,12 +130,12 @@ def unscale(result: PyTree) -> PyTree:
 def without_exponents(
     args: Sequence[PyTree], kwargs: dict[str, PyTree], inner: dict[Spot, int]
 ) -> tuple[PyTree, PyTree]:
-    """Arguments without the powers of two that are in `inner`."""
+    """Return arguments without the powers of two in `inner`."""
     return _changed(args, kwargs, inner, lambda q, e: unitful(q.stored, q.label.scaled(-e)))
 
 
 def shifted(call: Function, inner: dict[Spot, int]) -> Function:
-    """`call` of numbers that are multiplied by a power of two first, inside of the graph."""
+    """Return `call` with numbers multiplied by a power of two first, inside of the graph."""
     if not inner:
         return call
 
@@ -147,7 +149,7 @@ def shifted(call: Function, inner: dict[Spot, int]) -> Function:
 def _changed(
     args: Sequence[PyTree], kwargs: dict[str, PyTree], places: dict[Spot, int], change: Function
 ) -> tuple[PyTree, PyTree]:
-    """Arguments with `change(value, exponent)` at some places."""
+    """Return arguments with `change(value, exponent)` at some places."""
     args, kwargs = list(args), dict(kwargs)
     for place, exponent in places.items():
         slot, index = place if type(place) is tuple else (place, None)

@@ -1,14 +1,14 @@
-"""What a call of a function depends on beside its arguments: who lifts, and who watches.
+"""The state around a call of a function: the lifts and the traces that watch it.
 
-Code that is lifted works on plain numbers whose units are tracked elsewhere; where it meets a
-quantity from outside, the quantity must become such a number. And a trace must learn whether
-anything in it asked for a number in its own unit, because then it serves no other unit.
+Lifted code works on plain numbers whose units are tracked elsewhere. If it meets a quantity from
+outside, the quantity must become a plain number. And a trace must learn whether its code reads a
+number in its own unit, because then the trace serves no other unit.
 
     with watching() as found:
         f(x)
     depends_on_units = bool(found)
 
-Sharp edges. Both are kept per thread, as JAX's traces are.
+Sharp edges. Both are per thread, as JAX's traces are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tanjax.arrays import Unitful
 
 
 class _Lifting(threading.local):
-    """Who turns quantities into numbers, innermost last; JAX traces per thread."""
+    """The functions that turn quantities into numbers, innermost last; JAX traces per thread."""
 
     def __init__(self) -> None:
         self.stack: list[Callable[[Unitful], PyTree]] = []
@@ -34,7 +34,7 @@ _LIFTING = _Lifting()
 
 @contextlib.contextmanager
 def lifting(number: Callable[[Unitful], PyTree]) -> Iterator[None]:
-    """Inside, a quantity that does not fit a plain number is one: `number(quantity)`.
+    """Convert quantities that do not fit plain numbers by `number(quantity)` inside the context.
 
     For code whose units are tracked elsewhere, and which closes over quantities.
     """
@@ -46,12 +46,12 @@ def lifting(number: Callable[[Unitful], PyTree]) -> Iterator[None]:
 
 
 def innermost_lift() -> Callable[[Unitful], PyTree] | None:
-    """What turns a quantity into a number here, if anything does."""
+    """Return the function that turns a quantity into a number here, or `None`."""
     return _LIFTING.stack[-1] if _LIFTING.stack else None
 
 
 class _Watched(threading.local):
-    """The traces under way that want to know whether a result depends on the unit of a number."""
+    """The active traces that record whether a result depends on the unit of a number."""
 
     def __init__(self) -> None:
         self.traces: list[list[bool]] = []
@@ -62,7 +62,7 @@ _WATCHED = _Watched()
 
 @contextlib.contextmanager
 def watching() -> Iterator[list[bool]]:
-    """Gives a list that is empty at the end unless something asked for a number in its own unit.
+    """Yield a list that stays empty unless some code reads a number in its own unit.
 
     Rounding does: half a kilometre and five hundred metres round to different lengths. A program
     that rounds must not be reused for other units.
@@ -76,6 +76,6 @@ def watching() -> Iterator[list[bool]]:
 
 
 def note_unit_dependence() -> None:
-    """Tell the traces under way that their result depends on the units of the arguments."""
+    """Record in the active traces that their result depends on the units of the arguments."""
     for found in _WATCHED.traces:
         found.append(True)

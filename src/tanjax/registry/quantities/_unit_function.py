@@ -1,15 +1,15 @@
 """A function of plain arrays, opened to quantities by its unit signature.
 
 The value of a function of quantities is the value of the plain function on numbers in fitting
-units; only what is fitting and how the result is labelled depends on the function, and its unit
-signature says that. A `UnitFunction` resolves the units, converts where prefixes differ, calls the
-raw function and labels what comes out. It adds no operation to a program except such conversions.
+units. The unit signature says which units fit and how to label the result. A `UnitFunction`
+resolves the units, converts where prefixes differ, calls the raw function and labels the results.
+It adds only these conversions to a program.
 
     root = UnitFunction("sqrt", jnp.sqrt, Signature.parse("x: u -> u^1/2"))
     root(4.0 * tj.units.metre ** 2)
 
-Sharp edges. Plain arguments go straight to the raw function. How a call resolves is kept per
-pattern of arguments (`_cached_call.py`); most of what is here runs once for each.
+Sharp edges. Plain arguments go straight to the raw function. The resolution of a call is cached per
+pattern of arguments (`_cached_call.py`); most of this module runs once for each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from ._surroundings import innermost_lift
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
 _UNKNOWN: tuple[None, None] = (None, None)
-_MOST_CALLS = 1024  # a pattern of a sequence holds its length, so their number has no bound
+_MOST_CALLS = 1024  # the key of a sequence holds its length, so the number of keys has no bound
 Structured = Function
 
 
@@ -89,7 +89,7 @@ class UnitFunction:
         self.by_name = dict(self.signature.roles)
         self.names = names or _parameter_names(raw, self.signature)
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
-        self.on_scale: Function | None = None  # what to do with points of an affine scale
+        self.on_scale: Function | None = None  # handles points of an affine scale
         self.near_limits: Function | None = (
             None  # what to do with numbers near the ends of the range
         )
@@ -104,7 +104,7 @@ class UnitFunction:
         if ACTIVE[0] and capturing() and (_kind(args) or _kind(kwargs.values())):
             return marked_function(self, args, kwargs)
         # 1.3 us instead of 4.5 us from the second call with these units on. Safe because only calls
-        # that resolved are kept, under everything that their resolution looked at.
+        # that resolved are cached, and the key holds everything that the resolution reads.
         key: Hashable = pattern(args)
         if kwargs and key is not None:
             named = pattern(kwargs.values())
@@ -117,11 +117,11 @@ class UnitFunction:
         return self._resolve(key, args, kwargs)
 
     def unkept(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        """A call of which nothing is kept, and that is no equation of its own."""
+        """Run a call without caching it or marking it as an equation."""
         return self._resolve(None, args, kwargs)
 
     def _resolve(self, key: Hashable, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
-        """A call whose units are not known yet; it is kept for the next time."""
+        """Resolve the units of a call, run it, and cache it for the next time."""
         if any(map(holds_array, (*args, *kwargs.values()))):
             return self(*map(held, args), **{k: held(v) for k, v in kwargs.items()})
         kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
@@ -163,7 +163,7 @@ class UnitFunction:
         binding: Binding,
         need: Need | None,
     ) -> None:
-        """Keep what was found out about a call."""
+        """Cache the resolution of a call."""
         moves = _moves(operands, where, binding)
         out: PyTree = self.signature.out
         label: Function | Unit | None = lambda result: self._label(result, binding, operands)
@@ -184,7 +184,7 @@ class UnitFunction:
         where: Sequence[Spot],
         binding: Binding,
     ) -> PyTree:
-        """A call on numbers near the ends of the range: see `_overflow`."""
+        """Run a call on numbers near the ends of the range: see `_overflow`."""
         if self.near_limits is not None and not kwargs and len(args) == 2:
             result = self.near_limits(self.raw, *args)
             if result is not NotImplemented:
@@ -207,7 +207,7 @@ class UnitFunction:
     def _operands(
         self, args: Sequence[PyTree], kwargs: dict[str, PyTree]
     ) -> tuple[list[Operand], list[Spot]]:
-        """Every operand with its role, unit and name, and where it stands."""
+        """Return every operand with its role, unit and name, and its place."""
         operands: list[Operand] = []
         where: list[Spot] = []
         roles, names = self.by_position, self.names
@@ -234,7 +234,7 @@ class UnitFunction:
         where: Sequence[Spot],
         binding: Binding,
     ) -> tuple[PyTree, PyTree]:
-        """The arguments as plain numbers in the units that were resolved."""
+        """Return the arguments as plain numbers in the resolved units."""
         new_args, new_kwargs = list(args), kwargs
         for (role, unit, _), place in zip(operands, where, strict=True):
             slot, index = place if type(place) is tuple else (place, None)
@@ -267,7 +267,7 @@ class UnitFunction:
 
 
 def _moves(operands: list[Operand], where: Sequence[Spot], binding: Binding) -> list[Move]:
-    """The operands that are converted: where they stand, from which unit, to which."""
+    """Return the operands to convert: their places, old and new units."""
     moves: list[Move] = []
     for (role, unit, _), place in zip(operands, where, strict=True):
         target: Any = one if role.letter == "1" else binding.get(role.letter)
@@ -280,12 +280,12 @@ def _moves(operands: list[Operand], where: Sequence[Spot], binding: Binding) -> 
 
 
 def _stretch(moves: list[Move]) -> float:
-    """By how many binary digits numbers change where they are converted."""
+    """Return by how many binary digits numbers change in the conversions."""
     return max((distance(a, b) for _, _, a, b in moves), default=0.0)
 
 
 def _kind(values: PyTree) -> int:
-    """0: only plain values; 1: something structured (a quantity, or in a sequence) is there."""
+    """Return 1 if a value, or an item of a sequence, is structured or a quantity; else 0."""
     for value in values:
         if is_structured(value):
             return 1
@@ -338,7 +338,7 @@ def _add_operand(
 
 
 def unit_of(value: PyTree) -> Found:
-    """The unit of a value: of a quantity its own, of a literal zero any, `None` of plain ones."""
+    """Return the unit of a value: `ANY` for a literal zero, `None` for plain values."""
     kind = type(value)
     if kind is Unitful:
         return value.label
@@ -348,7 +348,7 @@ def unit_of(value: PyTree) -> Found:
 
 
 def _parameter_names(raw: Function, signature: Signature) -> tuple[str, ...]:
-    """The names of positional parameters; those of the signature where JAX does not say."""
+    """Return the names of positional parameters; those of the signature if JAX does not say."""
     try:
         parameters = inspect.signature(raw).parameters.values()
     except (TypeError, ValueError):
@@ -361,7 +361,7 @@ def _parameter_names(raw: Function, signature: Signature) -> tuple[str, ...]:
 
 
 def refused(name: str, reason: str) -> UnitError:
-    """The error of a function that has no meaning on quantities."""
+    """Return the error of a function that has no meaning on quantities."""
     return UnitError(
         message(
             f"{name}: takes no quantities.",

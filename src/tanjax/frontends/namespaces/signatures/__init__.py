@@ -1,4 +1,4 @@
-"""Tables of unit signatures: what the functions of JAX's namespaces do to units.
+"""Tables of unit signatures: the effects of the functions of JAX's namespaces on units.
 
 Data, one module per namespace; nothing here imports JAX. An entry is one of
 
@@ -7,9 +7,9 @@ Data, one module per namespace; nothing here imports JAX. An entry is one of
 - `"plain"`: takes no quantities, because it takes no numbers that could have a unit;
 - `"refuse: reason"`: takes numbers, but a unit on them would have no meaning.
 
-Parameters are named as in JAX. An upper-case letter says that the function also makes sense on
-points of an affine scale: adding a constant to all of them adds it to all results, or leaves a
-plain result unchanged.
+Parameters are named as in JAX. An upper-case letter says that the function also applies to points
+of an affine scale: adding a constant to all of them adds it to all results, or leaves a plain
+result unchanged.
 """
 
 from . import (

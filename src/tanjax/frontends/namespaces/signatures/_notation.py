@@ -1,6 +1,6 @@
-"""How the tables are written."""
+"""Helpers for the notation of the tables."""
 
 
 def each(names: str, entry: str) -> dict[str, str]:
-    """One entry for several names, separated by spaces."""
+    """Return one entry for several names, separated by spaces."""
     return dict.fromkeys(names.split(), entry)

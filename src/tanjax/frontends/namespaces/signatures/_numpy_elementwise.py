@@ -5,7 +5,7 @@ from ._notation import each
 _BITS = "refuse: the bits of a number mean nothing in another unit"
 
 TABLE = {
-    # sums and differences; `add` and `subtract` also know points and differences
+    # sums and differences; `add` and `subtract` also accept points and differences
     **each("add subtract", "x1: u, x2: u -> u"),
     **each("maximum minimum fmax fmin", "x1: U, x2: U -> U"),
     **each("nextafter", "x: u, y: u -> u"),
@@ -17,7 +17,7 @@ TABLE = {
     "positive": "x: U -> U",
     "ldexp": "x1: u, x2: 1 -> u",
     "frexp": "x: u -> (u, -)",
-    # rounding is to whole multiples of the unit that the quantity is in
+    # rounding is to integer multiples of the unit of the quantity
     **each("ceil floor rint trunc", "x: u -> u"),
     **each("round around", "a: u, decimals: - -> u"),
     "modf": "x: u -> (u, u)",
@@ -49,7 +49,7 @@ TABLE = {
     **each("equal not_equal less less_equal greater greater_equal", "x: U, y: U -> -"),
     **each("isclose allclose", "special"),
     **each("array_equal array_equiv", "a1: U, a2: U -> -"),
-    # truth: is it zero?
+    # truth: a test for zero
     "logical_not": "x: u -> -",
     **each("logical_and logical_or logical_xor", "x1: u, x2: v -> -"),
     # replacing values

@@ -34,7 +34,7 @@ TABLE = {
     "block": "special",
     **each("split array_split dsplit hsplit vsplit", "ary: U -> [U]"),
     "unstack": "x: U -> [U]",
-    # zeros are filled in: not for points of an affine scale
+    # padded with zeros: not for points of an affine scale
     **each("diag diagflat", "v: u -> u"),
     **each("tril triu", "m: u -> u"),
     "trim_zeros": "filt: u -> u",
@@ -54,7 +54,7 @@ TABLE = {
     "select": "special",
     "choose": "choices: [U] -> U",
     **each("diag_indices_from tril_indices_from triu_indices_from", "arr: U -> -"),
-    # functions of functions see quantities
+    # functions of functions that get quantities
     **each("apply_along_axis apply_over_axes piecewise vectorize", "special"),
     **each("fromfunction frompyfunc", "plain"),
     # texts

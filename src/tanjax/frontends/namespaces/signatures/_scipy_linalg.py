@@ -36,6 +36,6 @@ TABLE = {
     "fiedler": "a: u -> u",
     **each("companion fiedler_companion", "a: u -> 1"),
     "leslie": "f: u, s: u -> u",
-    # matrices made of nothing
+    # constant matrices
     **each("dft hadamard helmert hilbert invhilbert invpascal pascal", "plain"),
 }

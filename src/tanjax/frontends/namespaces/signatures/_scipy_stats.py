@@ -1,13 +1,13 @@
 """`jax.scipy.stats`: a density is per unit of its variable, its logarithm needs pure numbers.
 
-A scale that is left out is the number 1, which is no length: `!` says that it counts as given.
+The default scale is the number 1, which is not a length; `!` says that it counts as given.
 """
 
 from ._notation import each
 
 
 def continuous(names: str, shape: str = "", quantile: str = "q") -> dict[str, str]:
-    """The functions of a distribution with a location and a scale, and pure shape parameters."""
+    """Return the functions of a distribution with a location, a scale and pure shape parameters."""
     more = f", {shape}" if shape else ""
     entries = {
         "pdf": f"x: u{more}, loc: u, scale: u! -> 1/u",

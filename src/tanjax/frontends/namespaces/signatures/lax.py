@@ -12,7 +12,7 @@ TABLE = {
     **each("add sub complex rem", "x: u, y: u -> u"),
     **each("max min", "x: U, y: U -> U"),
     "nextafter": "x1: u, x2: u -> u",
-    **each("ceil floor round", "x: u -> u"),  # to whole multiples of the unit
+    **each("ceil floor round", "x: u -> u"),  # to integer multiples of the unit
     "clamp": "min: U, x: U, max: U -> U",
     "convert_element_type": "operand: U -> U",
     # products and powers
@@ -87,7 +87,7 @@ TABLE = {
     "full_like": "x: U, fill_value: U -> U",
     "rng_uniform": "a: U, b: U -> U",
     **each("empty iota broadcasted_iota rng_bit_generator shape_as_value", "plain"),
-    # trees go through as they are: the unit is part of a quantity
+    # trees pass unchanged: the unit is part of a quantity
     **each("stop_gradient optimization_barrier with_sharding_constraint", "special"),
     **each("stage dce_sink", "special"),
     # collectives

@@ -1,9 +1,9 @@
-"""`jax.random`: numbers between bounds have their unit, and so has what is chosen from an array."""
+"""`jax.random`: samples have the unit of their bounds or of the array that they come from."""
 
 from ._notation import each
 
 TABLE = {
-    # keys, and numbers that nothing says a unit of
+    # keys, and numbers without a unit
     **each(
         "Key PRNGKey key key_data key_dtype key_impl wrap_key_data split fold_in clone", "plain"
     ),
@@ -16,7 +16,7 @@ TABLE = {
     "rayleigh": "scale: u -> u",
     "weibull_min": "scale: u, concentration: 1 -> u",
     "multivariate_normal": "special",
-    # what is in an array
+    # entries of an array
     "permutation": "x: U -> U",
     "choice": "a: U, p: 1 -> U",
     # pure numbers

@@ -46,7 +46,7 @@ SIGNAL = {
 }
 
 TABLES: dict[str, dict[str, str]] = {
-    # packages with nothing but modules in them
+    # packages that contain only modules
     **{name: {} for name in ("cluster", "sparse", "spatial")},
     "cluster.vq": {"vq": "obs: u, code_book: u -> (-, u)"},
     "fft": each("dct dctn idct idctn", "x: u -> u"),
