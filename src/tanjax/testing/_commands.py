@@ -34,7 +34,7 @@ DEFAULT = "tanjax_rules"
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
-    """Run a command; the exit status is 0 if all is well, 1 after a failure, 2 for misuse."""
+    """Run a command; return exit status 0 for success, 1 after a failure, 2 for misuse."""
     parser = argparse.ArgumentParser(prog="python -m tanjax", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check", help="check the rules and array types of packages")
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 
 def _console() -> Console:
-    """A console that does not squeeze tables into 80 columns when its output goes to a file."""
+    """Return a console that does not limit tables to 80 columns when its output is a file."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
 
@@ -226,12 +226,12 @@ def show_algebra(console: Console, markdown: bool) -> int:
 
 
 def _of(origin: str, package: str) -> bool:
-    """Whether an origin such as `tanjax:linalg: my_rules.solve.rule` is inside a package."""
+    """True if an origin such as `tanjax:linalg: my_rules.solve.rule` is inside a package."""
     return f".{package}." in f".{origin.split(': ')[-1]}."
 
 
 def registrations(op: registry.Operation) -> list[tuple[str, str, str]]:
-    """What is registered for an operation: types, kind and origin."""
+    """Return the registrations of an operation: types, kind and origin."""
     rows = [("any (dense)" if op.dense else "any", "implementation (generic)", op.origin)]
     if op.generic is None:
         rows = []

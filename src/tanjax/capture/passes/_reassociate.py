@@ -249,11 +249,11 @@ reassociate = Pass(
     Reassociate,
     """Multiply in the cheapest order, and use the factors of products and inverses.
 
-    - `(a @ b) @ x` becomes `a @ (b @ x)`; longer chains get their best order by dynamic programming.
+    - `(a @ b) @ x` becomes `a @ (b @ x)`; dynamic programming orders longer chains.
     - `inv(a) @ b`, `b @ inv(a)` and `quadratic_form(inv(a), b)` become solves.
     - `logdet`, `slogdet` and `det` of a product become those of square factors.
     - `logdet(inv(a))` becomes `-logdet(a)`.
-    - A `Diagonal` plus a product of thin matrices becomes a `LowRankUpdate` where it is solved with.
+    - A `Diagonal` plus a product of thin matrices becomes a `LowRankUpdate` if it is solved with.
 
     Only products with a single user are split.
 
