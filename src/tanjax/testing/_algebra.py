@@ -3,7 +3,7 @@
 No entry is written by hand. A cell is the call itself, traced on one sample of each type while the
 densify policy is `"error"`, so that the table shows the types that users' programs get:
 
-   python -m tanjax rules --algebra --markdown
+    python -m tanjax rules --algebra --markdown
 
 Sharp edges: a sample stands for its type. The documentation of the rules covers results that depend
 on the fields: blocks of other shapes, factors of other types, complex numbers.

@@ -77,7 +77,7 @@ def _console() -> Console:
 def check_packages(
     console: Console, packages: Sequence[str], pattern: str, quiet: bool, jobs: int = 1
 ) -> int:
-    """Check packages, with a progress bar and a table; 1 if anything failed."""
+    """Check packages, with a progress bar and a table; return 1 if a check failed."""
     started, checks, failures = time.perf_counter(), list[Check](), list[tuple[str, str]]()
     for package in packages:
         try:
@@ -189,7 +189,7 @@ def _results_table(rows: list[Row]) -> Table:
 
 
 def list_rules(console: Console, packages: Sequence[str] = ()) -> int:
-    """Print every registration and the rule packs that were found, or those of some packages.
+    """Print all registrations and rule packs, or those of some packages.
 
     **Returns:** 1 if a package registers nothing.
     """
@@ -213,7 +213,7 @@ def list_rules(console: Console, packages: Sequence[str] = ()) -> int:
 
 
 def show_algebra(console: Console, markdown: bool) -> int:
-    """Print the closed algebra: for every pair of array types what comes out."""
+    """Print the closed algebra: the result type for every pair of array types."""
     if markdown:
         print(algebra_markdown(), end="")
         return 0
