@@ -17,6 +17,13 @@ CASES := $(TYPES) --tanjax-check tanjax_rules
 
 # Whose every sentence has a subject and an end. A room joins when its prose is rewritten, and stays.
 PROSE := docs/pages
+PROSE += src/tanjax/capture src/tanjax/testing
+PROSE += rules/tanjax_rules/matrix_functions rules/tanjax_rules/inplace rules/tanjax_rules/factorizations
+# Without files whose code or tables of names count as sentences.
+PROSE += $(filter-out %/diffrax.py %/optax.py,$(wildcard src/tanjax/bridges/*.py))
+PROSE += $(filter-out %/bench_capture.py,$(wildcard benchmarks/*.py))
+PROSE += $(filter-out %/captured_programs.py %/faults.py,$(wildcard tests/support/*.py))
+PROSE += $(filter-out %/_doors.py %/_lax.py,$(wildcard tests/support/calls/*.py))
 
 BIN := $(VENV)/bin
 

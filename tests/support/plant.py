@@ -162,7 +162,7 @@ def stable(nodeid):
 
 
 def pytest_configure(config):
-    """In each worker: measure, clear caches, record failures."""
+    """Measure, clear caches and record failures in each worker."""
     if "PLANT_MAP" in os.environ and hasattr(config, "workerinput"):
         config.pluginmanager.register(Contexts(), "plant-contexts")
     if "PLANT_TESTS" in os.environ:

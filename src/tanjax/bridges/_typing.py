@@ -284,7 +284,7 @@ def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Hint, Py
 
 
 def _fault_of(hint: Hint, value: PyTree, alone: bool = True) -> type[Exception] | None:
-    """Return the error of a value for one annotation; classes other than ours count in unions."""
+    """Return the error of a value for one annotation; other classes count only in unions."""
     if isinstance(hint, _QuantityType):
         return _fault(hint, value)
     if hint is typing.Any or not isinstance(hint, type):

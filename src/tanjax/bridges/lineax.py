@@ -60,8 +60,8 @@ def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
     """Return one of our matrices as an operator of lineax, with tags of its type.
 
     `Diagonal`, `Identity`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric`, real
-    `Hermitian`, `Scaled` and dense matrices keep their storage. `Symmetric` and `Hermitian` are
-    tagged positive semidefinite if they promise to be definite. Other types become functions.
+    `Hermitian`, `Scaled` and dense matrices keep their storage. Real `Symmetric` and `Hermitian`
+    are tagged positive semidefinite if they promise to be definite. Other types become functions.
     They are tagged symmetric if their type is, or if `transposed` returns the array itself, and
     positive semidefinite if a static field `definite` promises more. An operator of lineax is
     returned unchanged.

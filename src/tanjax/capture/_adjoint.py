@@ -85,7 +85,7 @@ def adjoint(f: PyTree) -> PyTree:
     return _adjoint(f)
 
 
-adjoint.equation = _adjoint  # type: ignore[attr-defined]  # the equation of handlers
+adjoint.equation = _adjoint  # type: ignore[attr-defined]  # read by `tj.handles`
 
 
 class Space:

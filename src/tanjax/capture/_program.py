@@ -242,9 +242,9 @@ class Program:
         """Replay: the bits of the captured function, under every transformation of JAX.
 
         **Range:** outside of a trace each operation checks the range of its quantities; a captured
-        program was traced, so these checks are missing. If a replay of quantities leaves the range
-        of its dtype, it is planned as `tj.jit(program)` would be, as far as its results show that.
-        To be sure, write `tj.jit(program)`.
+        program was traced, so these checks are missing. If the results of a replay
+        show that quantities left the range of their dtype, it is planned as `tj.jit(program)`
+        would be. Lost intermediate values may not show: then call `tj.jit(program)`.
         **Raises:** `CaptureError` naming an argument that differs from the capture.
         """
         operands = operands_of(self.name, self._traced, args, kwargs)

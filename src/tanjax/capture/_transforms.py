@@ -92,4 +92,4 @@ def for_loop(start: int, stop: int, step: int = 1) -> Function:
     return decorator
 
 
-for_loop.equation = _for_loop  # type: ignore[attr-defined]  # the equation of handlers
+for_loop.equation = _for_loop  # type: ignore[attr-defined]  # read by `tj.handles`

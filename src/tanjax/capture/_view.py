@@ -1,4 +1,4 @@
-"""From a flat jaxpr with marks to typed equations.
+"""Build typed equations from a flat jaxpr with marks.
 
 A jaxpr of plain arrays shows the computation; its marks show the typed calls. This module groups
 the variables. The arguments of a marked call are its *skeleton*: real instances with variables for
