@@ -3,7 +3,7 @@
 Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters.
 `b` and `weights` have shape `(n, 64)`, or another number of columns. The loss is
 `sum(weights * (A @ b))`, the same with `solve(A, b)`, with a function of `A` by its spectrum
-(`funm_multiply`: its root), or `logdet(A)`: an inner product adds almost nothing to the measured
+(`funm_multiply`: its root), or `logdet(A)`: an inner product adds nothing to the measured
 time. The loss of `sqrtm` is `sum(sin(sqrtm(A)))`, whose cotangent of the root is a full matrix.
 
 * `tanjax` takes an array of the type and calls the operation.
