@@ -1,8 +1,8 @@
-"""Captured programs against plain JAX: capture, reading, replay, rewriting; and when it is off.
+"""Captured programs against plain JAX: capture, reading, replay, rewriting; also without capture.
 
     python benchmarks/bench_capture.py [--quick] [--check] [--write PAGE]
 
-All of it runs in Python, so times are processor time: they stand still while others have the core.
+All calls run in Python, so times are processor time, which ignores other jobs on the core.
 Ratios are medians of ratios within rounds. One process, one thread.
 """
 
@@ -51,7 +51,7 @@ class Row:
     budget: float = 0.0
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         ms = [f"{s * 1e3:,.2f}" if s else "" for s in (self.seconds, self.base_seconds)]
         budget = f"≤ {self.budget:g}" if self.budget else ""
         return [self.name, ms[0], self.base, ms[1], f"{self.ratio:.2f}", budget]
@@ -68,16 +68,16 @@ class Higher:
 
     @property
     def more(self) -> float:
-        """Seconds per equation beyond JAX's own trace."""
+        """The seconds per equation beyond JAX's own trace."""
         return (self.captured - self.plain) / self.count
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         return [self.name, *(f"{s * 1e3:.2f}" for s in (self.plain, self.captured, self.more))]
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["capture"]
     rows = [
@@ -112,14 +112,14 @@ def parse() -> argparse.Namespace:
 
 
 def timed(calls: Calls, options: argparse.Namespace, span: float = 20e-3) -> Times:
-    """Processor time of some calls in turn."""
+    """Return the processor time of some calls in turn."""
     return interleave(calls, options.rounds, span, clock=time.process_time)
 
 
 def compare(
     group: str, f: Callable[..., Any], options: argparse.Namespace, budget: dict[str, float]
 ) -> Iterator[Row]:
-    """Capture, reading, replay and rewriting of one function."""
+    """Compare capture, reading, replay and rewriting of one function with plain JAX."""
     args = programs.arguments()
     program = tj.capture(f)(*args)
     again = lambda: tj.Program(program._traced)
@@ -174,9 +174,9 @@ _MOVES = ("bitcast", "constant", "copy", "get-tuple-element", "parameter", "tupl
 
 
 def _operations(compiled: Any, args: tuple[Any, ...]) -> int:
-    """How many operations of a compiled program compute something.
+    """Count the operations of a compiled program that compute a result.
 
-    XLA numbers them and decides by the order about a fusion more or less.
+    XLA numbers them, and their order can change the count by one fusion.
     """
     text = compiled.lower(*args).compile().as_text()
     found = re.findall(r"=\s+[^=]*?\s([a-z][\w-]*)\(", text)
@@ -184,7 +184,7 @@ def _operations(compiled: Any, args: tuple[Any, ...]) -> int:
 
 
 def higher_order(options: argparse.Namespace) -> Iterator[Higher]:
-    """Every function alone; then scans in scans."""
+    """Measure every function alone, then scans in scans."""
     _, *args = programs.arguments()
     found = {name: (f, 1) for name, f in programs.single().items()}
     found |= {f"{k} scans, nested": (programs.nested(k), k) for k in programs.DEPTHS}
@@ -201,7 +201,7 @@ def higher_order(options: argparse.Namespace) -> Iterator[Higher]:
 def gate(
     name: str, call: Callable[[], Any], bare: Callable[[], Any], options: argparse.Namespace
 ) -> tuple[str, float, float]:
-    """Seconds of a call with and without the look whether something is captured."""
+    """Return the seconds of a call with and without the check for a capture."""
     rounds = argparse.Namespace(rounds=5 * options.rounds)
     times = timed({"gate": call, "bare": bare}, rounds, span=5e-3)
     without = min(times.rounds["bare"])
@@ -211,7 +211,7 @@ def gate(
 def violations(
     rows: list[Row], higher: list[Higher], gates: list[Any], budget: dict[str, float]
 ) -> list[str]:
-    """One line per exceeded budget."""
+    """Return one line per exceeded budget."""
     found = [f"{r.group}: {r.name}: {r.ratio:.2f}" for r in rows if 0 < r.budget < r.ratio]
     found += [
         f"{h.name}: {h.more * 1e3:.2f} ms per equation"
@@ -227,7 +227,7 @@ def violations(
 def tables(
     rows: list[Row], higher: list[Higher], gates: list[Any]
 ) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Titles, headings and lines."""
+    """Yield titles, headings and lines."""
     for group in dict.fromkeys(row.group for row in rows):
         yield group, HEADER, [row.values() for row in rows if row.group == group]
     yield "Higher-order equations", HIGHER, [h.values() for h in higher]
@@ -239,7 +239,7 @@ def tables(
 
 
 def page(rows: list[Row], higher: list[Higher], gates: list[Any]) -> str:
-    """The page of the documentation."""
+    """Return the page of the documentation."""
     lines = [
         "# Benchmarks of captured programs",
         "",

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_circuits.py [--write PAGE]
 
-Ten wires, fifty rotations and fifty controlled gates: the time to capture the circuit, and, for
-the final state and for the gradient of a mean, to trace, to compile and to run. By hand, a gate is
-a `jnp.tensordot` of its matrix with axes of the state. Minima of some runs, in one process.
+Ten wires, fifty rotations and fifty controlled gates: the time to capture the circuit, and the
+times to trace, compile and run the final state and the gradient of a mean. By hand, a gate is a
+`jnp.tensordot` of its matrix with axes of the state. Minima of some runs, in one process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def by_hand(angles: Any) -> Any:
 
 
 def mean(state: Any) -> Any:
-    """A function of the state that has a gradient for every angle."""
+    """Return a function of the state that has a gradient for every angle."""
     return jnp.vdot(state, np.cos(np.arange(2**WIRES)).astype(np.float32) * state).real
 
 
@@ -76,7 +76,7 @@ def seconds(f: Any) -> float:
 
 
 def least(calls: Sequence[Any], times: int) -> list[float]:
-    """The shortest times of some calls, made in turns, in milliseconds."""
+    """Return the shortest times of some calls, made in turns, in milliseconds."""
     found = [[seconds(f) for f in calls] for _ in range(times)]
     return [1e3 * min(column) for column in zip(*found, strict=True)]
 

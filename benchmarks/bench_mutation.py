@@ -3,8 +3,8 @@
     python benchmarks/bench_mutation.py [--quick] [--check] [--write PAGE]
 
 Gradients of micro-batches into buffers, n indexed reads and writes in reverse mode, calls that
-write to their arguments, a Cholesky factorisation with and without its rule. Memory is what XLA
-says of the compiled program. One process, one thread.
+write to their arguments, a Cholesky factorisation with and without its rule. Memory is XLA's count
+for the compiled program. One process, one thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADER = ["program", "scratch", "new output", "in place", "copies", "time, ms"]
 
 @dataclasses.dataclass
 class Row:
-    """What one compiled program needs; memory in sizes of the parameters or of the array."""
+    """The memory of one compiled program, in sizes of the parameters or of the array."""
 
     group: str
     program: str
@@ -41,16 +41,16 @@ class Row:
     new: float
     aliased: float
     copies: int
-    seconds: float  # the best: what noise moves least
+    seconds: float  # the best: noise moves it least
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         memory = [f"{x:.2f}" for x in (self.scratch, self.new, self.aliased)]
         return [self.program, *memory, str(self.copies), f"{self.seconds * 1e3:,.2f}"]
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["mutation"]
     rows = [row for group in programs.groups(options.quick) for row in measure(group, options)]
@@ -80,7 +80,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(group: programs.Group, options: argparse.Namespace) -> list[Row]:
-    """Compile every program of a group, look at it, and time the calls in turn."""
+    """Compile every program of a group, read its memory, and time the calls in turn."""
     found, calls = {}, {}
     for name, (function, args) in group.programs.items():
         compiled = function.lower(*args()).compile()
@@ -99,7 +99,7 @@ def measure(group: programs.Group, options: argparse.Namespace) -> list[Row]:
 
 
 def memory(compiled: Any, size: int) -> tuple[float, float, float, int]:
-    """Scratch, new outputs and aliased bytes in units of `size`, and the copies in the program."""
+    """Return scratch, new outputs and aliased bytes in units of `size`, and the copies."""
     found = compiled.memory_analysis()
     aliased, out = found.alias_size_in_bytes, found.output_size_in_bytes
     copies = sum(" copy(" in line for line in compiled.as_text().splitlines())
@@ -107,7 +107,7 @@ def memory(compiled: Any, size: int) -> tuple[float, float, float, int]:
 
 
 def violations(rows: list[Row], budget: dict[str, float]) -> list[str]:
-    """One line per exceeded budget."""
+    """Return one line per exceeded budget."""
     found = []
     by_name = {(row.group, row.program): row for row in rows}
     scan = by_name[programs.BUFFERS, "into Refs, scan"]
@@ -131,7 +131,7 @@ def violations(rows: list[Row], budget: dict[str, float]) -> list[str]:
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation."""
+    """Return the page of the documentation."""
     lines = [
         "# Benchmarks of mutation",
         "",

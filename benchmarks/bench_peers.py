@@ -1,4 +1,4 @@
-"""Structured operations beside lineax, CoLA and TensorFlow Probability, where they install.
+"""Structured operations beside lineax, CoLA and TensorFlow Probability, if installed.
 
     python benchmarks/bench_peers.py [--quick] [--check] [--write docs/pages/benchmarks_peers.md]
 
@@ -35,8 +35,8 @@ import tanjax as tj
 
 HERE = pathlib.Path(__file__).parent
 TOLERANCE = 1e-3  # float32, relative to the largest entry
-LONG = 0.3  # seconds: a cell of which is measured in three rounds
-# What makes of any parameters those of the structure, and of any gradient that of the structure.
+LONG = 0.3  # seconds: a slower cell is measured in three rounds
+# Projections of any parameters, and of any gradient, onto those of the structure.
 ONTO: dict[str, Callable[[Any], Any]] = {
     "Symmetric": lambda p: ((p[0] + p[0].T) / 2,),
     "Batch": lambda p: ((p[0] + p[0].mT) / 2,),
@@ -46,7 +46,7 @@ ONTO: dict[str, Callable[[Any], Any]] = {
 
 @dataclasses.dataclass
 class Row:
-    """One cell at one size: the times of peers relative to ours, or why there is none."""
+    """One cell at one size: the times of peers relative to ours, or the reason for none."""
 
     cell: Cell
     ours_us: float
@@ -56,16 +56,16 @@ class Row:
     ratio_of_minima: float = 0.0
 
     def values(self, names: list[str]) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         ours = [f"{self.ratio:.2f}", f"{self.ratio_of_minima:.2f}"] if self.best else ["–", "–"]
         told = (self.peers.get(name, "–") for name in names)
         return [str(self.cell), str(self.cell.n), f"{self.ours_us:,.0f}", *told, *ours]
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds us slower than a peer."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a faster peer."""
     options = parse()
-    logging.getLogger("absl").setLevel(logging.ERROR)  # TFP tells where it is slow
+    logging.getLogger("absl").setLevel(logging.ERROR)  # TFP logs where it is slow
     warnings.simplefilter("ignore")
     limit = tomllib.loads((HERE / "budgets.toml").read_text())["peers"]["time_ratio"]
     libraries, notes = peers.libraries(), dict[str, str]()
@@ -103,7 +103,7 @@ def parse() -> argparse.Namespace:
 
 
 def is_over(row: Row, limit: float) -> bool:
-    """Whether the best peer is faster, by the median of ratios and by the ratio of minima."""
+    """True if the best peer is faster, by the median of ratios and by the ratio of minima."""
     return bool(row.best) and min(row.ratio, row.ratio_of_minima) > limit
 
 
@@ -111,7 +111,7 @@ def is_over(row: Row, limit: float) -> bool:
 
 
 def measure(cell: Cell, takers: list[peers.Peer], notes: dict[str, str], rounds: int) -> Row:
-    """A row; contenders whose gradient is not the one of the structure are not timed."""
+    """Return a row; contenders whose gradient is not that of the structure are not timed."""
     reference = compiled(cell.losses["hand"], cell.arguments["hand"])()
     functions = {"tanjax": compiled(ours(cell), cell.arguments["hand"])}
     check_agreement({"hand": reference, "tanjax": functions["tanjax"]()}, "hand", TOLERANCE)
@@ -136,18 +136,18 @@ def measure(cell: Cell, takers: list[peers.Peer], notes: dict[str, str], rounds:
 
 
 def ours(cell: Cell) -> peers.Loss:
-    """Our loss of plain arrays, of which it makes the array as JAX does at the start of a call."""
+    """Return our loss of plain arrays; it makes the array inside, as JAX does at a call."""
     kind, loss = jax.tree.structure(cell.arguments["tanjax"][0]), cell.losses["tanjax"]
     return lambda p, b, w: loss(jax.tree.unflatten(kind, jax.tree.leaves(p)), b, w)
 
 
 def judged(loss: peers.Loss, cell: Cell, reference: Any) -> tuple[Callable[[], Any] | None, str]:
-    """A compiled gradient that is right, and a mark if it is by a projection; or what is wrong."""
+    """Return a compiled right gradient and a mark for projected ones, or the fault."""
     arguments, onto = cell.arguments["hand"], ONTO.get(cell.structure)
     try:
         function = compiled(loss, arguments)
         output = function()
-    except Exception as error:  # whatever a library raises is what there is to say
+    except Exception as error:  # any error of a library is reported
         return None, f"error: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
     if agrees(output, reference):
         return function, ""
@@ -159,7 +159,7 @@ def judged(loss: peers.Loss, cell: Cell, reference: Any) -> tuple[Callable[[], A
 
 
 def agrees(output: Any, reference: Any) -> bool:
-    """Whether value and gradient are those of hand-written code."""
+    """True if value and gradient are those of hand-written code."""
     try:
         check_agreement({"hand": reference, "peer": output}, "hand", TOLERANCE)
     except AssertionError:
@@ -168,13 +168,13 @@ def agrees(output: Any, reference: Any) -> bool:
 
 
 def compiled(loss: peers.Loss, arguments: tuple[Any, ...]) -> Callable[[], Any]:
-    """A call of the compiled value and gradient."""
+    """Return a call of the compiled value and gradient."""
     function = jax.jit(jax.value_and_grad(loss))
     return lambda: function(*arguments)
 
 
 def timed(functions: dict[str, Callable[[], Any]], rounds: int) -> Any:
-    """All of them in turn; those that take three times as long as ours in three rounds only."""
+    """Time all of them in turn; those slower than three times ours in three rounds only."""
     took = {name: _seconds(f) for name, f in functions.items()}
     rounds = 3 if took["tanjax"] > LONG else rounds
     few = {name: 3 for name, t in took.items() if t > 3 * took["tanjax"]}
@@ -187,7 +187,7 @@ def _seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-# -- telling ---------------------------------------------------------------------------------------
+# -- report ----------------------------------------------------------------------------------------
 
 INTRODUCTION = """\
 This page is for readers who choose between tanjax, lineax, CoLA and TensorFlow Probability. It
@@ -213,7 +213,7 @@ that of the fastest library.
 def show(
     rows: list[Row], present: list[peers.Peer], libraries: list[peers.Peer], lines: list[str]
 ) -> None:
-    """The table on the terminal."""
+    """Print the table on the terminal."""
     console, names = Console(width=120), [p.name for p in present]
     table = Table(title="time of peers / tanjax, value and gradient under jit, float32")
     for title in header(names):
@@ -228,7 +228,7 @@ def show(
 
 
 def header(names: list[str]) -> list[str]:
-    """The titles of the columns."""
+    """Return the titles of the columns."""
     return ["cell", "n", "tanjax, µs", *names, "tanjax / best", "of minima"]
 
 
@@ -240,7 +240,7 @@ def page(
     limit: float,
     command: str,
 ) -> str:
-    """The Markdown page."""
+    """Return the Markdown page."""
     names = [p.name for p in libraries if p.cells]
     versions = ", ".join(p.version for p in libraries if p.cells) or "none"
     text = [
@@ -265,7 +265,7 @@ def page(
 
 
 def not_run(libraries: list[peers.Peer], notes: dict[str, str]) -> list[str]:
-    """Libraries without cells, and cells without a time, with the reasons."""
+    """Return libraries without cells, and cells without a time, with the reasons."""
     absent = [f"* {p.name}: {p.reason}." for p in libraries if p.reason]
     cells = [f"* {name}: {what}." for name, what in sorted(notes.items())]
     return absent + cells or ["Everything that the libraries have ran."]

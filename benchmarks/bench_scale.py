@@ -2,10 +2,10 @@
 
     python benchmarks/bench_scale.py [--quick] [--check] [--write docs/pages/benchmarks_scale.md]
 
-First and later calls of `tj.jit`, of synthetic programs and of such as people write, training
-loops, compiled programs on a million numbers, how many conversions are inserted into chains, and
-how long graphs of up to 30,000 equations are planned. `--sections` picks some. One process, one
-thread.
+The first sections time first and later calls of `tj.jit`, of synthetic and realistic programs.
+Others time training loops, compiled programs on a million numbers, and the planning of graphs of up
+to 30,000 equations, or count the conversions in chains. `--sections` picks some. One
+process, one thread.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SECTIONS = ("first", "later", "new", "sciences", "training", "run", "chains", "p
 JUDGED_SIZE = 500  # equations of the programs whose first calls have a budget
 PLANNED = (100, 1000, 3000, 10_000, 30_000)
 COLUMNS = ["tanjax", calls.WAITING, calls.READING]
-IN_BLOCKS = ("Loops with new arrays",)  # of so many steps that all of them have a look among them
-DISTURBED = 1.3  # medians and best times agree better than that if the machine was quiet
+IN_BLOCKS = ("Loops with new arrays",)  # of so many steps that each block includes a check
+DISTURBED = 1.3  # on a quiet machine medians and best times agree better than that
 Groups = dict[str, list[unit_report.Row]]
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["scale"]
     groups = measure_calls(options, budget)
@@ -81,7 +81,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Groups:
-    """Every row of every section that is asked for."""
+    """Measure every row of every requested section."""
     later = budget["later_ratio"]
     judged = lambda name, grade: (
         first_ratio(name, budget) if f"{JUDGED_SIZE} equations" in name else None
@@ -90,7 +90,7 @@ def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Grou
     fresh = lambda name, grade: budget[
         "flagged_ratio" if grade == "flagged" or "quantities" in name else "fresh_ratio"
     ]
-    # Title, rows, the budget of a row, how many rounds, from which time on it is judged
+    # Title, rows, the budget of a row, the number of rounds, the least time that is judged
     todo: list[tuple[str, str, Callable[[], dict[str, calls.Thunks]], Any, int, float]] = [
         ("first", "First calls", calls.first_calls, judged, max(5, options.rounds // 3), 0.0),
         ("later", "Later calls, the same array", lambda: calls.later_calls(False), always(later),
@@ -116,7 +116,7 @@ def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Grou
 
 
 def first_ratio(name: str, budget: dict[str, float]) -> float:
-    """The budget of a first call: two programs are compiled where numbers leave the range."""
+    """Return the budget of a first call: two programs are compiled if numbers leave the range."""
     is_out = name.startswith("out of range") or name.endswith("SI")
     return budget["first_out_ratio" if is_out else "first_ratio"]
 
@@ -128,7 +128,7 @@ def measure_group(
     rounds: int,
     least_us: float,
 ) -> list[unit_report.Row]:
-    """The rows of one table. Those whose program is faster than `least_us` are not judged."""
+    """Measure the rows of one table. Programs faster than `least_us` are not judged."""
     found, steps = [], calls.BLOCK if title in IN_BLOCKS else 0
     with Progress() as progress:
         for name, thunks in progress.track(rows.items(), description=title):
@@ -155,7 +155,7 @@ def make_row(
 
 
 def first_calls_of_sciences(options: argparse.Namespace, budget: dict[str, float]) -> Groups:
-    """First calls with JAX's caches of traces and operations warm, and cleared before each."""
+    """Measure first calls with JAX's caches of traces and operations warm, and cleared."""
     groups: Groups = {}
     for cold in (False, True):
         title = f"Sciences, first calls, caches {'cold' if cold else 'warm'}"
@@ -169,7 +169,7 @@ def first_calls_of_sciences(options: argparse.Namespace, budget: dict[str, float
 def facts_of_training(
     options: argparse.Namespace, budget: dict[str, float]
 ) -> list[unit_report.Fact]:
-    """How often ordinary loops of 1,000 steps are planned, and how much longer they take."""
+    """Count the plans of ordinary loops of 1,000 steps, and measure their slowdown."""
     if "training" not in options.sections:
         return []
     facts = []
@@ -192,7 +192,7 @@ def facts_of_training(
 
 
 def measure_planning(options: argparse.Namespace) -> list[plans.Planning]:
-    """One row per program and size."""
+    """Return one row per program and size."""
     sizes = [n for n in PLANNED if n <= 3000 or not options.quick]
     todo = [(name, n) for name in programs.GRAPHS for n in sizes]
     plans.planning("chain", 100, 1)  # imports
@@ -225,7 +225,7 @@ print(time.perf_counter() - start)
 
 
 def scipy_seconds(rounds: int) -> float:
-    """What the first integer program of a process costs before it begins, best of some."""
+    """Return the start cost of the first integer program of a process, best of some."""
     run = lambda: subprocess.run(
         [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True
     )
@@ -233,7 +233,7 @@ def scipy_seconds(rounds: int) -> float:
 
 
 def facts_of_plans(rows: list[plans.Planning], budget: dict[str, float]) -> list[unit_report.Fact]:
-    """Assignments of about 10,000 equations, and how planning grows."""
+    """Return facts on assignments of about 10,000 equations, and on the growth of planning."""
     facts = []
     seconds, gap, most = (budget[k] for k in ("assignment_seconds", "assignment_gap", "growth"))
     for row in rows:

@@ -3,7 +3,7 @@
     python benchmarks/bench_structured.py [--quick] [--check] [--write docs/pages/benchmarks.md]
 
 Value and gradient under `jit` for the cells (`cells.py`), scratch memory of the compiled
-programs, and what a call costs before any arithmetic (`micro.py`). One process, one thread.
+programs, and the cost of a call before any arithmetic (`micro.py`). One process, one thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from timing import check_agreement, compiled_gradient, interleave
 import tanjax as tj
 
 HERE = pathlib.Path(__file__).parent
-SLOW = ("eigh", "svd", "sqrtm", "funm_multiply")  # seconds a call
+SLOW = ("eigh", "svd", "sqrtm", "funm_multiply")  # seconds per call
 TOLERANCE = 1e-3  # float32, relative to the largest entry
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a budget exceeded."""
     options = parse()
     budgets = tomllib.loads((HERE / "budgets.toml").read_text())
-    with Progress() as progress, tj.densify("error"):  # no cell may form the matrix by itself
+    with Progress() as progress, tj.densify("error"):  # no cell may densify
         rows = measure_cells(options, budgets["cells"], progress)
         small = measure_micro(progress)
     violations = report.violations(rows, small, budgets)
@@ -68,7 +68,7 @@ def parse() -> argparse.Namespace:
 def measure_cells(
     options: argparse.Namespace, budget: dict[str, Any], progress: Progress
 ) -> list[report.Row]:
-    """One row per cell and size; a row over its time budget is measured once more, longer."""
+    """Return one row per cell and size; a row over its time budget is measured again, longer."""
     wanted = [(s, o) for s, o in CELLS if options.structures is None or s in options.structures]
     todo = [(structure, operation, n) for structure, operation in wanted for n in options.sizes]
     bar, rows = progress.add_task("cells", total=len(todo)), []

@@ -3,16 +3,16 @@
     python benchmarks/bench_torch.py [--quick] [--check] [--write PAGE]
 
 Contenders run in turn in one process; steps in a process of their own, with one thread. Ratios are
-medians of ratios within rounds; times are the best of the rounds. Torchax takes part where it is
-installed, last: once it is imported, torch's compiler does not run any more.
+medians of ratios within rounds; times are the best of the rounds. Torchax runs last, if installed:
+after its import torch's compiler no longer runs.
 """
 
 from __future__ import annotations
 
 import os
 
-# JAX hands a product to its threads. A single one falls asleep between eager operations, and to
-# wake it takes as long as the operation; so only compiled steps are confined to one.
+# JAX hands a product to its threads. A single thread falls asleep between eager operations, and
+# waking it takes as long as the operation. So only compiled steps use one thread.
 os.environ.setdefault("STEP_THREADS", os.environ.get("NPROC", "1"))
 os.environ.setdefault("NPROC", str(os.cpu_count()))
 
@@ -70,7 +70,7 @@ Calls = dict[str, Callable[[], Any]]
 
 @dataclasses.dataclass
 class Row:
-    """Contenders at one task; `most` is the budget of ours, in microseconds or as a ratio."""
+    """The contenders of one task; `most` is the budget of ours, in microseconds or as a ratio."""
 
     name: str
     times: Times
@@ -78,10 +78,10 @@ class Row:
     ours: str = OURS
     most_us: float = 0.0
     most_ratio: float = 0.0
-    shown: tuple[str, ...] = ()  # all where none is named
+    shown: tuple[str, ...] = ()  # all by default
 
     def over(self) -> str:
-        """What exceeds the budget; nothing if nothing does."""
+        """Return a text on an exceeded budget; empty if no budget is exceeded."""
         if self.ours not in self.times.rounds:
             return ""
         us = min(self.times.rounds[self.ours]) * 1e6
@@ -95,7 +95,7 @@ class Row:
         return ""
 
     def lines(self) -> Iterator[list[str]]:
-        """A line for each contender."""
+        """Yield a line for each contender."""
         for name, rounds in self.times.rounds.items():
             if self.shown and name not in self.shown:
                 continue
@@ -109,7 +109,7 @@ class Row:
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["torch"]
     if options.rows:
@@ -146,7 +146,7 @@ def main() -> int:
 def with_torchax(
     measured: list[Any], options: argparse.Namespace, budget: dict[str, float]
 ) -> tuple[list[list[Row]], str]:
-    """The rows of some groups, torchax's among them, and what there is to say of it."""
+    """Return the rows of some groups, with torchax's, and a remark on it."""
     groups = [list(rows(options, budget)) for rows in measured]
     torchax, said = peers.torchax()
     for rows, found in zip(measured, groups, strict=True):
@@ -157,7 +157,7 @@ def with_torchax(
 
 
 def _confined() -> list[Row]:
-    """The rows of `steps`, from a process with one thread, or as many as `NPROC` says."""
+    """Return the rows of `steps`, from a process with one thread or `NPROC` threads."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows"
         command = [sys.executable, __file__, *sys.argv[1:], "--rows", str(path)]
@@ -185,7 +185,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def operations(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
-    """Single operations, nothing to differentiate."""
+    """Measure single operations without a gradient."""
     plain = torch.randn(16, 16)
     array = jnp.asarray(plain.numpy())
     ours = tjt.from_jax(array)
@@ -200,7 +200,7 @@ def operations(options: argparse.Namespace, budget: dict[str, float]) -> Iterato
 
 
 def models(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
-    """A small model, operation by operation: what Python costs."""
+    """Measure a small model, operation by operation: the cost of Python."""
     model, x = peers.mlp(peers.SMALL[1]), peers.rows(peers.SMALL)
     ours, mine = tjt.convert(copy.deepcopy(model)), tjt.from_torch(x)
     forward: Calls = {PLAIN: lambda: model(x), OURS: lambda: ours(mine)}
@@ -211,7 +211,7 @@ def models(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Ro
 
 
 def steps(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
-    """Compiled loss and gradients; the base is the same model written in JAX under `jax.jit`."""
+    """Measure compiled loss and gradients; the base is the same model in JAX under `jax.jit`."""
     for size in (peers.SMALL, peers.LARGE):
         model, x = peers.mlp(size[1]), peers.rows(size)
         by_us = functools.partial(torch.compile, backend=tjt.backend)
@@ -229,7 +229,7 @@ def steps(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row
 
 
 def _jax_step(model: torch.nn.Module, x: torch.Tensor, f: Any) -> Callable[[], Any]:
-    """Value and gradients under `jax.jit`, of a function or of what `as_jax` makes of the model."""
+    """Return value and gradients under `jax.jit`, of a function or of the model by `as_jax`."""
     params, exported = tjt.as_jax(tjt.convert(copy.deepcopy(model)))
     f, given = f or exported, jnp.asarray(x.numpy())
     step = jax.jit(jax.value_and_grad(lambda p, x: peers.loss_of(f(p, x))))
@@ -237,7 +237,7 @@ def _jax_step(model: torch.nn.Module, x: torch.Tensor, f: Any) -> Callable[[], A
 
 
 def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
-    """Torch's own compiler, where it finds one for C++."""
+    """Return torch's own compiler, if it finds a compiler for C++."""
     step = peers.backward(copy.deepcopy(model), x, torch.compile)
     try:
         step()
@@ -248,7 +248,7 @@ def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
 
 
 def torchax_operations(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
-    """Torchax at single operations."""
+    """Measure torchax at single operations."""
     plain = torch.randn(16, 16)
     with torchax.default_env():
         theirs = plain.to("jax")
@@ -262,7 +262,7 @@ def torchax_operations(torchax: Any, options: argparse.Namespace) -> Iterator[Ro
 
 
 def torchax_models(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
-    """Torchax at a small model; its `backward` does not reach a layer."""
+    """Measure torchax at a small model; its `backward` does not reach a layer."""
     model, x = peers.mlp(peers.SMALL[1]), peers.rows(peers.SMALL)
     with torchax.default_env():
         other, given = copy.deepcopy(model).to("jax"), x.to("jax")
@@ -274,7 +274,7 @@ def torchax_models(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def torchax_steps(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
-    """Torchax at compiled steps."""
+    """Measure torchax at compiled steps."""
     for size in (peers.SMALL, peers.LARGE):
         model, x = peers.mlp(size[1]), peers.rows(size)
         step = functools.partial(_inside, torchax, peers.torchax_step(torchax, model, x))
@@ -287,13 +287,13 @@ TORCHAX = {operations: torchax_operations, models: torchax_models, steps: torcha
 
 
 def _inside(torchax: Any, call: Callable[[], Any]) -> Any:
-    """A call within torchax's modes, which it asks for."""
+    """Return a call within torchax's modes, which it requires."""
     with torchax.default_env():
         return call()
 
 
 def conversions(count: int = 1000) -> int:
-    """How many objects more are alive after conversions both ways, whose results are dropped."""
+    """Count the objects that stay alive after dropped conversions both ways."""
 
     def convert() -> None:
         t = tjt.from_torch(torch.ones(4, 4))
@@ -315,7 +315,7 @@ def _sizes(size: tuple[int, tuple[int, ...]]) -> str:
 
 
 def page(groups: dict[str, list[Row]], said: str, kept: int, over: list[str]) -> str:
-    """The page of the documentation."""
+    """Return the page of the documentation."""
     lines = [
         "# Benchmarks of PyTorch",
         "",
@@ -348,5 +348,5 @@ def page(groups: dict[str, list[Row]], said: str, kept: int, over: list[str]) ->
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # peers warn of themselves
+    warnings.simplefilter("ignore")  # peers warn about themselves
     sys.exit(main())

@@ -30,13 +30,13 @@ from unit_libraries import Library, installed
 
 HERE = pathlib.Path(__file__).parent
 SECTIONS = ("eager", "compiled", "trace", "facts")
-DISTURBED = 1.3  # medians and best times agree better than that if the machine was quiet
+DISTURBED = 1.3  # on a quiet machine medians and best times agree better than that
 SLOW = 3  # rounds of first calls, which take as long as a compilation
 Thunks = dict[str, Callable[[], Any]]
 
 
 def main() -> int:
-    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    """Measure, print, optionally write the page; return 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["units"]
     libraries, missing = installed()
@@ -78,7 +78,7 @@ def parse() -> argparse.Namespace:
 def measure(
     libraries: list[Library], options: argparse.Namespace, budget: dict[str, float]
 ) -> dict[str, list[report.Row]]:
-    """Every row of every section that is asked for."""
+    """Measure every row of every requested section."""
     groups: dict[str, list[tuple[str, Thunks, float | None, int]]] = {}
     if options.quick:
         libraries = libraries[:2]
@@ -111,13 +111,13 @@ def measure(
 
 
 def with_plain_jit(libraries: list[Library]) -> list[Library]:
-    """The libraries, and ours compiled by `jax.jit` as one more."""
+    """Return the libraries, and ours compiled by `jax.jit` as one more."""
     plain, ours, *others = libraries
     return [plain, ours, dataclasses.replace(ours, name="jax.jit", jit=jax.jit), *others]
 
 
 def eager_thunks(libraries: list[Library], table: dict[str, calls.Call]) -> dict[str, Thunks]:
-    """Eager calls by row and library; without those that a library does not have."""
+    """Return eager calls by row and library, without those that a library lacks."""
     operands = {library.name: library.operands() for library in libraries}
     rows: dict[str, Thunks] = {name: {} for name in table}
     for row, call in table.items():
@@ -129,7 +129,7 @@ def eager_thunks(libraries: list[Library], table: dict[str, calls.Call]) -> dict
 
 
 def by_row(libraries: list[Library], make: Callable[[Library], Thunks]) -> dict[str, Thunks]:
-    """What `make` gives for each library, by row; without what raises."""
+    """Return the result of `make` for each library, by row, without rows that raise."""
     rows: dict[str, Thunks] = {}
     for library in libraries:
         for row, thunk in make(library).items():
@@ -139,12 +139,12 @@ def by_row(libraries: list[Library], make: Callable[[Library], Thunks]) -> dict[
 
 
 def works(thunk: Callable[[], Any]) -> bool:
-    """Whether a call of another library returns: it says in many ways that it cannot."""
+    """True if a call of another library returns; libraries fail in many ways."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             jax.block_until_ready(thunk())
-    except Exception:  # any class: unknown names, unknown rules, units that it gets wrong
+    except Exception:  # any class: unknown names, unknown rules, wrong units
         return False
     return True
 
@@ -158,7 +158,7 @@ def measure_row(
     progress: Progress,
     bar: Any,
 ) -> report.Row:
-    """One row; one that is over its budget, or disturbed, is measured once more, longer."""
+    """Measure one row; if over its budget, or disturbed, measure it again, longer."""
     progress.update(bar, description=name)
     few = {other: max(5, rounds // 2) for other in thunks if other not in ("plain", "tanjax")}
     times = interleave(thunks, rounds, span=2e-3, few=few)
@@ -186,7 +186,7 @@ def make_row(group: str, name: str, times: Any, budget: float | None) -> report.
 def measure_facts(
     libraries: list[Library], options: argparse.Namespace, budget: dict[str, float]
 ) -> list[report.Fact]:
-    """Optimised programs of ours and of plain JAX, and the time to import."""
+    """Compare optimised programs of ours and of plain JAX, and measure the import."""
     plain, ours = libraries[:2]
     facts = []
     for what, gradient in (("50 operations", False), ("their gradient", True)):

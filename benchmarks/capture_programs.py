@@ -20,12 +20,12 @@ N = 4
 
 
 def arguments() -> tuple[Any, ...]:
-    """A definite matrix, a diagonal, a vector."""
+    """Return a definite matrix, a diagonal, a vector."""
     return jnp.eye(N) * 3 + 0.1, jnp.linspace(0.5, 1.0, N), jnp.ones(N)
 
 
 def algebra(a: Any, d: Any, x: Any) -> Any:
-    """Per layer a solve, a product, a tanh, a log determinant, a sum."""
+    """Compute per layer a solve, a product, a tanh, a log determinant, a sum."""
     s, total = tj.Symmetric(a, definite=True), 0.0
     for _ in range(LAYERS):
         x = jnp.tanh(tj.matmul(tj.Diagonal(d), tj.solve(s, x)))
@@ -34,7 +34,7 @@ def algebra(a: Any, d: Any, x: Any) -> Any:
 
 
 def loops(a: Any, d: Any, x: Any) -> Any:
-    """A scan around a loop around a branch, each with a structured equation and a closure."""
+    """Run a scan around a loop around a branch, each with a structured equation and a closure."""
     s = tj.Symmetric(a, definite=True)
 
     def inner(i: Any, x: Any) -> Any:
@@ -49,12 +49,12 @@ def loops(a: Any, d: Any, x: Any) -> Any:
 
 
 def fresh(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function under a new identity: JAX has no trace of it."""
+    """Return the same function under a new identity, without a cached trace."""
     return lambda *args: f(*args)
 
 
 def nested(depth: int) -> Callable[..., Any]:
-    """Scans in scans, so deep, each of which closes over the diagonal."""
+    """Return scans in scans to this depth; each closes over the diagonal."""
 
     def f(d: Any, x: Any) -> Any:
         def body(level: int) -> Callable[..., Any]:
@@ -71,7 +71,7 @@ def nested(depth: int) -> Callable[..., Any]:
 
 
 def single() -> dict[str, Callable[..., Any]]:
-    """One higher-order call each, with a body of one structured equation and a closure."""
+    """Return one higher-order call each, with a body of one structured equation and a closure."""
     times = lambda d: lambda x: tj.matmul(tj.Diagonal(d), x)
     loss = lambda d: lambda x: jnp.sum(times(d)(x) ** 2)
     return {
@@ -88,7 +88,7 @@ def single() -> dict[str, Callable[..., Any]]:
 
 
 def calls_without_gate() -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """Calls whose work is done in no time: as they are, and with the gate cut out."""
+    """Yield calls that do almost no work: unchanged, and with the gate cut out."""
 
     @tj.operation
     def nothing(x: Any) -> Any:
@@ -103,7 +103,7 @@ def calls_without_gate() -> Iterator[tuple[str, Callable[[], Any], Callable[[], 
 
 
 def _without_gate(function: Any) -> Any:
-    """The function compiled from its source without the branch that asks for a capture."""
+    """Compile the function from its source without the branch that checks for a capture."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     (found,) = tree.body
     kept = [line for line in found.body if not _is_gate(line)]
@@ -119,5 +119,5 @@ def _is_gate(line: Any) -> bool:
 
 
 def plain_trace(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
-    """The trace of a function by JAX, from nothing."""
+    """Return JAX's trace of a function, without caches."""
     return lambda: jax.make_jaxpr(fresh(f))(*args)

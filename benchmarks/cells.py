@@ -1,16 +1,16 @@
 """The cells: a structure and an operation, each computed three ways.
 
-Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
-`b` and `weights` of shape `(n, 64)`, or as many columns as asked for. The loss is
+Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters.
+`b` and `weights` have shape `(n, 64)`, or another number of columns. The loss is
 `sum(weights * (A @ b))`, the same with `solve(A, b)`, with a function of `A` by its spectrum
-(`funm_multiply`: its root), or `logdet(A)`: an inner product adds nothing to what is measured. That
-of `sqrtm` is `sum(sin(sqrtm(A)))`, whose cotangent of the root is a full matrix.
+(`funm_multiply`: its root), or `logdet(A)`: an inner product adds nothing to the measured
+time. The loss of `sqrtm` is `sum(sin(sqrtm(A)))`, whose cotangent of the root is a full matrix.
 
 * `tanjax` takes an array of the type and calls the operation.
-* `hand` takes plain arrays. It is what one writes who knows the structure, and it returns the same
-  gradient: symmetric for a symmetric matrix, masked for a triangular one. Where a hand-written
-  `jax.custom_vjp` beats `jax.grad` (a factorisation used twice, thin factors symmetrised before
-  they are multiplied, a mask applied once), it is one.
+* `hand` takes plain arrays. It is code by an expert on the structure, and it returns the same
+  gradient: symmetric for a symmetric matrix, masked for a triangular one. It uses a hand-written
+  `jax.custom_vjp` where that beats `jax.grad` (a factorisation used twice, thin factors symmetrised
+  before they are multiplied, a mask applied once).
 * `dense` forms the matrix from the parameters and uses `jnp`; the maps that form it make its
   gradient the right one.
 """
@@ -73,7 +73,7 @@ class Cell:
 
 
 def make_cell(structure: str, operation: str, n: int, columns: int = COLUMNS) -> Cell:
-    """The losses and the data of one cell, float32."""
+    """Return the losses and the data of one cell, float32."""
     rng = np.random.default_rng(0)
     array, plain = PARAMETERS[structure](rng, n)
     shape = (n // SMALL, SMALL, columns) if structure == "Batch" else (n, columns)
@@ -109,7 +109,7 @@ def _diagonal(rng: Any, n: int) -> Any:
 
 
 def _symmetric(rng: Any, n: int) -> Any:
-    x = np.linalg.qr(rng.normal(size=(n, n)))[0]  # equal gaps, which divide in gradients
+    x = np.linalg.qr(rng.normal(size=(n, n)))[0]  # equal gaps, as gradients divide by them
     data = (x * np.linspace(1.0, 4.0, n)) @ x.T
     array = tj.Symmetric(jnp.asarray(data, jnp.float32), definite=True)
     return array, (array.data,)
@@ -168,7 +168,7 @@ def _sparse(rng: Any, n: int) -> Any:
 
 
 def _batch(rng: Any, n: int) -> Any:
-    """As many small definite matrices as make `n` rows."""
+    """Return as many small definite matrices as make `n` rows."""
     x = rng.normal(size=(n // SMALL, SMALL, SMALL)) / SMALL**0.5
     data = x @ x.swapaxes(1, 2) + np.eye(SMALL)
     array = tj.Symmetric(jnp.asarray(data, jnp.float32), definite=True)
@@ -206,7 +206,7 @@ def _cyclic(n: int) -> Any:
     return (jnp.arange(n)[:, None] - jnp.arange(n)) % n
 
 
-# -- what is computed ----------------------------------------------------------------------------
+# -- operations ----------------------------------------------------------------------------------
 
 
 def _of_eigh(eigh: Callable[..., Any]) -> Callable[..., Any]:

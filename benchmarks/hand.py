@@ -1,7 +1,7 @@
 """Hand-specialised JAX on plain arrays: the yardstick of the benchmark.
 
-Parameters are tuples of plain arrays. Where a comment says nothing, `jax.grad` of these few lines
-is as fast as anything that we could write.
+Parameters are tuples of plain arrays. Without a comment to the contrary, `jax.grad` of these few
+lines is as fast as the best code that we could write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jax import lax
 
 
 def with_pullback(forward, backward):
-    """A function of `(parameters, b, w)` with a hand-written gradient for the parameters."""
+    """Return a function of `(parameters, b, w)` with a hand-written gradient for the parameters."""
     f = jax.custom_vjp(lambda p, b, w: forward(p, b, w)[0])
     f.defvjp(
         lambda p, b, w: forward(p, b, w),
@@ -43,7 +43,7 @@ def diagonal_logdet(p, b, w):
 
 
 def symmetric_of_outer(left, right):
-    """`left @ right.T` and its transpose; a few columns as one product of twice the width."""
+    """Return `left @ right.T` plus its transpose; few columns as one product of twice the width."""
     n, k = left.shape
     if k == 1:
         return left * right.T + right * left.T
@@ -55,7 +55,7 @@ def symmetric_of_outer(left, right):
 
 @jax.jit
 def mirror(x):
-    """The symmetric matrix of an upper triangle."""
+    """Return the symmetric matrix of an upper triangle."""
     return jnp.where(jnp.triu(jnp.ones(x.shape, bool)), x, x.T)
 
 
@@ -69,12 +69,12 @@ symmetric_matmul = with_pullback(
 
 
 def cholesky(a):
-    """The factor; to LAPACK, which stores by columns, the transpose of `a` is what lies there."""
+    """Return the factor; LAPACK stores by columns, so it reads the memory as the transpose."""
     return lax.linalg.cholesky(a.T, symmetrize_input=False)
 
 
 def cho_solve(factor, b):
-    """From the right, for the same reason: `b` by rows is its transpose by columns."""
+    """Solve from the right, for the same reason: `b` by rows is its transpose by columns."""
     divide = partial(lax.linalg.triangular_solve, factor, left_side=False, lower=True)
     return divide(divide(b.T, transpose_a=True)).T
 
@@ -204,7 +204,7 @@ def _lowrankupdate_solve(p, b, w):
 
 
 def _lowrankupdate_solve_pullback(saved, y_bar):
-    """The second solve with the same factor; `D Uᵀ x` is `t`, and `D Uᵀ` of the other is `s`."""
+    """The second solve with the same factor; `t` is `D Uᵀ x`, and `s` is `D Uᵀ` of the other."""
     over, z, inner, zb, factor, t, d, x, w = saved
     x_bar = y_bar * w
     zx = z.T @ x_bar
@@ -242,9 +242,9 @@ def circulant_logdet(p, b, w):
 
 # -- tridiagonal, and two diagonals on each side ------------
 #
-# The products are differentiated by JAX. Elimination with row exchanges is what LAPACK does, with
-# one factor for a system, its transpose and the band of the inverse. `lax.linalg.tridiagonal_solve`
-# is slower by a factor of ten and more for 64 right-hand sides.
+# JAX differentiates the products. Elimination exchanges rows as LAPACK does, with one factor for a
+# system, its transpose and the band of the inverse. `lax.linalg.tridiagonal_solve` is slower by a
+# factor of ten and more for 64 right-hand sides.
 
 
 def tridiagonal_matmul(p, b, w):
@@ -285,7 +285,7 @@ def exchange(swap, p, q):
 
 
 def eliminate(rows, k):
-    """The pivot rows, the multipliers, and which rows were exchanged."""
+    """Return the pivot rows, the multipliers, and the exchanged rows."""
     padded = jnp.pad(rows, ((0, k), (0, 0)))
 
     def step(rest, entering):
@@ -367,7 +367,7 @@ def band_of_inverse(factor):
 
 
 def of_band(k, to_rows, from_rows):
-    """Solve and logarithm of the determinant, for the parameters of one type."""
+    """Return solve and logarithm of the determinant, for the parameters of one type."""
 
     def solve(p, b, w):
         factor = eliminate(to_rows(p), k)

@@ -10,7 +10,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from hand import symmetric_logdet, symmetric_solve, with_pullback
 
-# -- equal blocks: one batched operation; XLA differentiates a batched product best by itself ------
+# -- equal blocks: one batched operation; XLA's derivative of a batched product is the best --------
 
 
 def _stacked(p, b):
@@ -49,7 +49,7 @@ def blockdiagonal_logdet(p, b, w):
 
 @lru_cache
 def places(n):
-    """Rows and columns of about `8 n` places of an n-by-n matrix, in order."""
+    """Return rows and columns of about `8 n` places of an n-by-n matrix, in order."""
     flat = np.unique(np.random.default_rng(1).integers(0, n * n, 8 * n))
     return flat // n, flat % n
 
@@ -103,7 +103,7 @@ toeplitz_solve = with_pullback(_toeplitz_solve, _toeplitz_solve_pullback)
 
 
 def symmetric_eigh(p, b, w):
-    values, v = jnp.linalg.eigh(p[0])  # which takes the symmetric part: so is the gradient
+    values, v = jnp.linalg.eigh(p[0])  # takes the symmetric part: so is the gradient
     return jnp.sum(w * ((v * jnp.exp(-values)) @ (v.T @ b)))
 
 

@@ -1,4 +1,4 @@
-"""What a call costs before any arithmetic: constructing, eager dispatch, tracing."""
+"""The cost of a call before any arithmetic: constructing, eager dispatch, tracing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import tanjax as tj
 
 
 def fastest_us(function: Callable[[], Any], number: int = 2000, repeat: int = 25) -> float:
-    """The best time of a call in microseconds."""
+    """Return the best time of a call in microseconds."""
     function()
     return min(timeit.repeat(function, number=number, repeat=repeat)) / number * 1e6
 
 
 def construct_us() -> dict[str, float]:
-    """Constructing each array type from `jax.Array`s, n = 4.
+    """Time the construction of each array type from `jax.Array`s, n = 4.
 
-    `Symmetric`, `Hermitian` and `Triangular` are left out: they project their data, whose cost
-    is that of the compiled projection (tens of microseconds) and one to two more to check it.
+    `Symmetric`, `Hermitian` and `Triangular` are omitted: they project their data. That costs the
+    compiled projection (tens of microseconds), and one to two more to check it.
     """
     v, m, thin = jnp.ones(4), jnp.eye(4), jnp.ones((4, 2))
     d, factor = tj.Diagonal(v), jnp.ones(())
@@ -45,7 +45,7 @@ def construct_us() -> dict[str, float]:
 
 
 def mirror_ratio() -> dict[int, float]:
-    """Constructing a `Symmetric` from an array, to mirroring it by hand, by size."""
+    """Return the time of `Symmetric` of an array relative to mirroring by hand, by size."""
     found = {}
     for n in (512, 2048):
         x = jnp.ones((n, n)) + jnp.arange(float(n))
@@ -55,7 +55,7 @@ def mirror_ratio() -> dict[int, float]:
 
 
 def eager_us() -> dict[str, float]:
-    """`D @ x` and its likes on four entries, outside `jit`, and the same in `jnp`."""
+    """Time `D @ x` and similar calls on four entries, outside `jit`, and the same in `jnp`."""
     v = jnp.arange(1.0, 5.0)
     d = tj.Diagonal(v)
     jitted = jax.jit(jnp.multiply)
@@ -71,9 +71,9 @@ def eager_us() -> dict[str, float]:
 
 
 def trace_ms(structure: str, *, cold: bool, contender: str = "tanjax") -> float:
-    """Tracing value and gradient of a solve, n = 64, best of fresh functions.
+    """Time a trace of value and gradient of a solve, n = 64, best of fresh functions.
 
-    `cold` forgets what operations and JAX have cached, as in the first call of a program.
+    `cold` clears the caches of operations and of JAX, as in the first call of a program.
     """
     cell = make_cell(structure, "solve", 64)
     args, loss = cell.arguments[contender], cell.losses[contender]

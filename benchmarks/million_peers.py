@@ -2,13 +2,13 @@
 
     python benchmarks/million_peers.py [--size 1001] [--python LIBRARY=/path/to/python ...]
 
-Value and gradient by four hyper-parameters of the exact negative log likelihood of
+The task is value and gradient by four hyper-parameters of the exact negative log likelihood of
 `docs/examples/million_points.py`: a Kronecker product of two Matérn covariances plus equal noise,
-of the record that is kept there, in float64. Each library runs in a process of its own, by its own
-ways for such a sum: CoLA as its documentation has it, by `inv` and `logdet` with what it chooses
-(which has no gradient: the value alone); linear_operator by the eigenvectors of its
-`KroneckerProductAddedDiagLinearOperator`. The best of five later calls counts. A library that is
-not installed, fails, or takes longer than `--limit` is said to.
+on the record stored there, in float64. Each library runs in its own process, in its own ways for
+such a sum. CoLA runs as documented, by `inv` and `logdet` with its default choice, which has no
+gradient: the value alone. linear_operator uses the eigenvectors of its
+`KroneckerProductAddedDiagLinearOperator`. The best of five later calls counts. The output names
+each library that is not installed, fails, or takes longer than `--limit`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Likelihood = Callable[[Any], tuple[float, Any]]  # value and gradient by the hyp
 
 
 def heights(size: int) -> np.ndarray:
-    """The record in metres without its mean, one axis after the other."""
+    """Return the record in metres without its mean, one axis after the other."""
     record = np.load(ROOT / "docs/examples/data/egm96_geoid.npz")["second_differences"]
     found = record.astype(np.int32).cumsum(axis=0).cumsum(axis=1)[:size, :size] / 100
     return (found - found.mean()).reshape(-1)
 
 
 def tanjax(size: int) -> Likelihood:
-    """As the example has it."""
+    """The likelihood of the example."""
     sys.path.insert(0, str(ROOT / "docs/examples"))
     import jax
     import million_points
@@ -51,7 +51,7 @@ def tanjax(size: int) -> Likelihood:
 
 
 def cola(size: int) -> Likelihood:
-    """By `cola.linalg.inv` and `logdet` of the sum, which is said to be positive definite.
+    """Use `cola.linalg.inv` and `logdet` of the sum, declared positive definite.
 
     The value alone: its Lanczos is a `while_loop`, which JAX does not differentiate in reverse.
     """
@@ -71,7 +71,7 @@ def cola(size: int) -> Likelihood:
         deviation, latitude, longitude, noise = jnp.exp(theta)
         north = library.ops.Dense(deviation**2 * matern(latitude).to_dense())
         signal = library.ops.Kronecker(north, matern(longitude))
-        # To CoLA 0.0.7 `signal + c * I_like(signal)` is ambiguous, and a `ScalarMul` of a traced
+        # In CoLA 0.0.7 `signal + c * I_like(signal)` is ambiguous, and a `ScalarMul` of a traced
         # number is on another device.
         equal = library.ops.Diagonal(noise**2 * jnp.ones_like(y))
         a = library.PSD(library.ops.Sum(signal, equal))
@@ -83,7 +83,7 @@ def cola(size: int) -> Likelihood:
 
 
 def linear_operator(size: int) -> Likelihood:
-    """By `inv_quad_logdet` of the Kronecker product plus a constant diagonal."""
+    """Use `inv_quad_logdet` of the Kronecker product plus a constant diagonal."""
     import torch
     from linear_operator import operators
 
@@ -112,7 +112,7 @@ LIBRARIES = {"tanjax": tanjax, "CoLA": cola, "linear_operator": linear_operator}
 
 
 def measure(name: str, size: int) -> dict[str, Any]:
-    """Value, gradient, seconds of each call, and the most memory held."""
+    """Return value, gradient, seconds of each call, and the peak memory."""
     run = LIBRARIES[name](size)
     seconds: list[float] = []
     while len(seconds) < 6 and sum(seconds) < 60:  # five more calls, or a slow one

@@ -24,7 +24,7 @@ Program = tuple[Any, Callable[[], tuple[Any, ...]]]  # a jitted function, and it
 
 @dataclasses.dataclass
 class Group:
-    """Programs that do the same; `size`: the bytes that memory is compared with."""
+    """Equivalent programs; `size`: the bytes that memory is compared with."""
 
     name: str
     size: int
@@ -32,7 +32,7 @@ class Group:
 
 
 def groups(quick: bool) -> Iterator[Group]:
-    """All groups."""
+    """Yield all groups."""
     yield buffers(128 if quick else 512)
     for n in LENGTHS:
         yield indexed(n)
@@ -44,14 +44,14 @@ def groups(quick: bool) -> Iterator[Group]:
 
 
 def loss(p: Any, x: Any) -> Any:
-    """Some dense layers and a diagonal one."""
+    """Return the loss of some dense layers and a diagonal one."""
     for w in p["w"]:
         x = jnp.tanh(x @ w)
     return jnp.sum((p["d"] @ x.T) ** 2)
 
 
 def buffers(n: int) -> Group:
-    """Into Refs and into sums of trees; in a scan and unrolled."""
+    """Accumulate into Refs and into sums of trees; in a scan and unrolled."""
     p = {"w": [jnp.eye(n) / 2] * LAYERS, "d": tj.Diagonal(jnp.ones(n))}
     data = jnp.ones((MICRO_BATCHES, 16, n))
     refs = tj.zero_refs(p)
@@ -98,7 +98,7 @@ def buffers(n: int) -> Group:
 
 
 def indexed(n: int) -> Group:
-    """The recurrence `r[k + 1] = sin(r[k]) q[k]`, differentiated by its start and by `q`."""
+    """Run the recurrence `r[k + 1] = sin(r[k]) q[k]`, differentiated by its start and by `q`."""
 
     def on_refs(start: Any, q: Any) -> Any:
         r, q = jax.new_ref(jnp.zeros(n + 1).at[0].set(start)), jax.new_ref(q)
@@ -131,20 +131,20 @@ def indexed(n: int) -> Group:
 
 @tj.inplace(mutates="x")
 def set_first(x: Any) -> Any:
-    """The first function of the story: `x[1] = 1`."""
+    """Set the first entry to 1, as the first example of the docs does."""
     x[0] = 1.0
     return x
 
 
 @tj.inplace(mutates=("x", "m"))
 def descend(x: Any, m: Any, g: Any) -> None:
-    """A step with momentum."""
+    """Take a step with momentum."""
     m[...] = 0.9 * m[...] + g
     x[...] = x[...] - 0.1 * m[...]
 
 
 def calls(n: int) -> Group:
-    """One entry written, and a step with momentum: on Refs, donated, and as functions."""
+    """Write one entry, and take a step with momentum: on Refs, donated, and as functions."""
     x, m = jax.new_ref(jnp.zeros(n)), jax.new_ref(jnp.zeros(n))
     g = jnp.ones(n)
 
@@ -176,7 +176,7 @@ def calls(n: int) -> Group:
 
 
 def cholesky(n: int) -> Group:
-    """By the rule of the shipped example, by its body alone, on JAX's Refs, and by JAX itself."""
+    """Factorise by the shipped rule, by its body alone, on JAX's Refs, and by JAX itself."""
     a = jnp.eye(n) + 0.1 * jnp.cos(jnp.outer(jnp.arange(n), jnp.arange(n)))
 
     def on_refs(a: Any) -> Any:

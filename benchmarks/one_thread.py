@@ -1,6 +1,6 @@
-"""One thread for all contenders: imported first, for JAX reads these when it is imported.
+"""One thread for all contenders. Import this first, as JAX reads these variables at import.
 
-Flags of XLA no longer do it: its CPU client has as many threads as `NPROC` says.
+Flags of XLA no longer suffice: its CPU client has `NPROC` threads.
 """
 
 import os

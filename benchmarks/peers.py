@@ -1,10 +1,9 @@
-"""Libraries of structured linear algebra on JAX, in the cells that they have: for `bench_peers.py`.
+"""Libraries of structured linear algebra on JAX, in the cells that they have, for `bench_peers.py`.
 
-Each contender is a function `(parameters, b, weights) -> loss` of the same plain arrays as
-hand-written code takes (`hand.py`), which makes the library's operator of them and calls the
-operation as its documentation says. What a library switches by size (CoLA: to iterative methods
-from a million entries on) is asked for by name: the direct method. A matrix that is known to be
-positive definite is declared so.
+Each contender is a function `(parameters, b, weights) -> loss` of the plain arrays of the
+hand-written code (`hand.py`). It makes the library's operator and calls the operation as documented
+there. If a library switches its method by size (CoLA: to iterative methods from a million entries
+on), the direct method is named. A matrix that is known to be positive definite is declared so.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Cells = dict[tuple[str, str], Loss]
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A library: what it is called, its version, and its cells; or why it has none."""
+    """A library: its name, its version, and its cells; or the reason for none."""
 
     name: str
     version: str
@@ -34,7 +33,7 @@ class Peer:
 
 
 def libraries() -> list[Peer]:
-    """All peers, installed or not."""
+    """Return all peers, installed or not."""
     return [
         _peer("lineax", "lineax", ("lineax",), _lineax),
         _peer("CoLA", "cola", ("cola-ml",), _cola),
@@ -54,7 +53,7 @@ def _peer(name: str, module: str, packages: tuple[str, ...], cells: Callable[[An
     label = f"{name} {version}"
     try:
         return Peer(name, label, cells(importlib.import_module(module)))
-    except Exception as error:  # whatever a library of another JAX raises
+    except Exception as error:  # any error of a library for another JAX
         reason = f"does not import beside JAX {jax.__version__}: {type(error).__name__}: {error}"
         return Peer(name, label, {}, reason)
 
@@ -67,7 +66,7 @@ def _version(package: str) -> str:
 
 
 def weighted(of: Callable[[Any, Any], Any]) -> Loss:
-    """The loss of a product or a solution: its inner product with the weights."""
+    """Return the loss of a product or a solution: its inner product with the weights."""
     return lambda p, b, w: jnp.sum(w * of(p, b))
 
 
@@ -169,7 +168,7 @@ def _cola(cola: Any) -> Cells:
 
 
 def _cola_update(ops: Any, base: Any, u: Any, d: Any) -> Any:
-    """Without `+`, which finds two methods (`AmbiguousLookupError`) beside beartype 0.23."""
+    """Avoid `+`, which finds two methods (`AmbiguousLookupError`) beside beartype 0.23."""
     return ops.Sum(ops.Diagonal(base), ops.Product(ops.Dense(u), ops.Diagonal(d), ops.Dense(u.T)))
 
 
@@ -214,5 +213,5 @@ def _tfp_cells(structure: str, operator: Callable[[Any], Any]) -> Cells:
     }
 
 
-if __name__ == "__main__":  # whether there is anybody to compare with: `make bench` asks
+if __name__ == "__main__":  # exit status for `make bench`: is a peer installed?
     raise SystemExit(not any(peer.cells for peer in libraries()))

@@ -29,7 +29,7 @@ class Row:
     scratch: dict[str, int]
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         return [
             f"{self.structure} {self.operation}",
             str(self.n),
@@ -43,7 +43,7 @@ class Row:
 
 @dataclasses.dataclass
 class Micro:
-    """Costs before any arithmetic."""
+    """The costs before any arithmetic."""
 
     construct: dict[str, float]
     eager: dict[str, float]
@@ -60,19 +60,19 @@ def _kib(size: int) -> str:
 
 
 def over_time(row: Row, budget: dict[str, Any]) -> bool:
-    """Whether a row exceeds the budget, by the median of ratios and by the ratio of minima."""
+    """True if a row exceeds the budget, by the median of ratios and by the ratio of minima."""
     limit = budget["time_ratio"]
     return row.n in budget["sizes"] and min(row.ratio, row.ratio_of_minima) > limit
 
 
 def over_scratch(row: Row, budget: dict[str, Any]) -> bool:
-    """Whether a row needs more scratch memory than its budget."""
+    """True if a row needs more scratch memory than its budget."""
     limit = budget["scratch_ratio"] * row.scratch["hand"] + budget["scratch_slack_bytes"]
     return row.n in budget["sizes"] and row.scratch["tanjax"] > limit
 
 
 def violations(rows: list[Row], small: Micro, budgets: dict[str, Any]) -> list[str]:
-    """One line per exceeded budget."""
+    """Return one line per exceeded budget."""
     cells, limits = budgets["cells"], budgets["micro"]
     found = []
     for row in rows:
@@ -102,7 +102,7 @@ def violations(rows: list[Row], small: Micro, budgets: dict[str, Any]) -> list[s
 
 
 def cell_table(rows: list[Row], budget: dict[str, Any]) -> Table:
-    """Cells, with what is over budget in red."""
+    """Return the cells, with values over budget in red."""
     table = Table(title="value and gradient under jit, float32")
     for i, title in enumerate([*CELL_HEADER, *SCRATCH_HEADER]):
         table.add_column(title, justify="left" if i == 0 else "right")
@@ -117,7 +117,7 @@ def cell_table(rows: list[Row], budget: dict[str, Any]) -> Table:
 
 
 def micro_table(small: Micro, budget: dict[str, Any]) -> Table:
-    """Construction, eager calls and tracing."""
+    """Return construction, eager calls and tracing."""
     table = Table(title="before any arithmetic")
     table.add_column("what")
     table.add_column("measured", justify="right")
@@ -128,7 +128,7 @@ def micro_table(small: Micro, budget: dict[str, Any]) -> Table:
 
 
 def micro_rows(small: Micro, budget: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, measured value and budget, as text."""
+    """Return name, measured value and budget, as text."""
     rows = [
         (f"construct {k}", f"{v:.2f} µs", f"{budget['construct_us']:g} µs")
         for k, v in small.construct.items()
@@ -202,7 +202,7 @@ the hand-written code, and takes 8 µs. A constructor checks the axes of each fi
 def page(
     rows: list[Row], small: Micro, found: list[str], budgets: dict[str, Any], command: str
 ) -> str:
-    """The Markdown page."""
+    """Return the Markdown page."""
     cells, limits = budgets["cells"], budgets["micro"]
     text = [
         "# Benchmarks\n",
@@ -229,7 +229,7 @@ def page(
 
 
 def machine() -> str:
-    """Versions and processor, without naming the machine."""
+    """Return versions and processor, without naming the machine."""
     cpu = platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
@@ -244,6 +244,6 @@ def machine() -> str:
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown, the first column to the left."""
+    """Return a table in Markdown, the first column to the left."""
     align = [":--", *["--:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, align, *rows]) + "\n"

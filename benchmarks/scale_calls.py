@@ -24,20 +24,20 @@ import tanjax as tj
 Thunks = dict[str, Callable[[], Any]]
 
 CONTENDERS: dict[str, Callable[..., Any]] = {"plain": jax.jit, "tanjax": tj.jit}
-WAITING = "jax.jit, waiting"  # for each result before the next call
-READING = "jax.jit, reading"  # every number of its arguments, while the program runs
+WAITING = "jax.jit, waiting"  # waits for each result before the next call
+READING = "jax.jit, reading"  # reads every number of its arguments, while the program runs
 BLOCK = 70  # steps of a loop that are timed together
 EQUATIONS, SIZES, MANY = (50, 500), (3, 1000, 100_000), 1_000_000
 KINDS = {"in range": programs.in_range, "out of range": programs.out_of_range}
 
 
 def numbers(size: int) -> Any:
-    """Numbers between 1 and 2 in float32."""
+    """Return numbers between 1 and 2 in float32."""
     return jnp.linspace(1.0, 2.0, size, dtype=jnp.float32)
 
 
 def label(kind: str, equations: int, size: int) -> str:
-    """The name of a row."""
+    """Return the name of a row."""
     return f"{kind}, {equations} equations, {size:,} numbers"
 
 
@@ -58,10 +58,10 @@ def first_calls() -> dict[str, Thunks]:
 
 
 def later_calls(fresh: bool) -> dict[str, Thunks]:
-    """Calls of compiled functions: with the same array each time, or each with the last result.
+    """Return calls of compiled functions: with the same array each time, or with the last result.
 
-    Plain JAX gives inf for a program out of range: its time is that of the program that we compare
-    with, not of one that is right.
+    Plain JAX gives inf for a program out of range: its time is that of the compared program, not
+    of a correct one.
     """
     rows: dict[str, Thunks] = {}
     for kind, make in KINDS.items():
@@ -91,19 +91,19 @@ def _stepping(f: Callable[[Any], Any], x: Any, fresh: bool) -> Callable[[], Any]
 
 
 def _of(f: Callable[..., Any], call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call, which remembers its function."""
+    """Return the call with its function as an attribute."""
     call.function = f  # type: ignore[attr-defined]
     return call
 
 
 def grade_of(call: Callable[[], Any]) -> str:
-    """The grade of the last plan of a function that was called with new arrays."""
+    """Return the grade of the last plan of a function that was called with new arrays."""
     plans = getattr(getattr(call, "function", None), "plans", ())
     return plans[-1].grade if plans else ""
 
 
 def quantity_calls() -> dict[str, Thunks]:
-    """A hundred quantities as arguments: the same ones, and new ones by turns."""
+    """Return calls with a hundred quantities: the same ones, and new ones in turn."""
     rows: dict[str, Thunks] = {"the same 100 quantities": {}, "100 new quantities": {}}
     for library in (plain(), ours()):
         f, g = library.jit(total), library.jit(total)
@@ -128,7 +128,7 @@ def _in_turn(f: Callable[..., Any], arguments: list[list[Any]]) -> Callable[[], 
 
 
 def new_arrays() -> dict[str, Thunks]:
-    """Loops that hand their state on, and a nested dict of quantities that hands itself on."""
+    """Return loops that pass their state on, and a nested dict of quantities passed on."""
     rows: dict[str, Thunks] = {}
     for name, loop in scale_sciences.states().items():
         row = rows[name] = {n: _looping(jit(loop.make()), loop) for n, jit in CONTENDERS.items()}
@@ -150,12 +150,12 @@ def new_arrays() -> dict[str, Thunks]:
 
 
 def _reading(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f`, and the least that tells where the float32 numbers are which it is called with."""
+    """Return `f` with the least code that reads the exponents of its float32 arguments."""
 
     def call(*args: Any) -> Any:
         out = f(*args)
         bits = np.frombuffer(b"".join(jax.tree.leaves(args)), np.uint32)
-        bits = bits + bits  # without their signs
+        bits = bits + bits  # drops the signs
         bits.max(), bits.min()
         return out
 
@@ -174,7 +174,7 @@ def _looping(f: Callable[..., Any], loop: scale_sciences.Loop) -> Callable[[], A
 
 
 def science_calls(fresh: bool) -> dict[str, Thunks]:
-    """Later calls of programs as people write them: the same arrays, or new ones by turns."""
+    """Return later calls of realistic programs: the same arrays, or new ones in turn."""
     rows: dict[str, Thunks] = {}
     for name, science in scale_sciences.sciences().items():
         given = [science.arguments(1000 * i) for i in range(scale_sciences.OTHERS if fresh else 1)]
@@ -185,7 +185,7 @@ def science_calls(fresh: bool) -> dict[str, Thunks]:
 
 
 def first_times(rounds: int, *, cold: bool) -> dict[str, Times]:
-    """First calls of programs as people write them, with JAX's caches warm, or cleared before."""
+    """Time first calls of realistic programs, with JAX's caches warm, or cleared before."""
     found = {}
     for name, science in scale_sciences.sciences().items():
         given, taken = science.arguments(0), {n: list[float]() for n in CONTENDERS}
@@ -199,12 +199,12 @@ def first_times(rounds: int, *, cold: bool) -> dict[str, Times]:
                 taken[n].append(time.perf_counter() - start)
         found[name] = Times(
             {n: times[1:] for n, times in taken.items()}
-        )  # imports are in the first
+        )  # the first call includes imports
     return found
 
 
 def training(loop: scale_sciences.Loop, steps: int = 1000) -> tuple[Times, list[Any]]:
-    """Blocks of steps of a training loop by turns, and the plans that were made in all of them."""
+    """Time blocks of steps of a training loop in turn; return the times and all plans."""
     functions = {name: jit(loop.make()) for name, jit in CONTENDERS.items()}
     thunks = {name: _looping(f, loop) for name, f in functions.items()}
     taken = {name: list[float]() for name in thunks}
@@ -219,7 +219,7 @@ def training(loop: scale_sciences.Loop, steps: int = 1000) -> tuple[Times, list[
 
 
 def runs() -> dict[str, Thunks]:
-    """50 equations on a million numbers; a planned program against one that needs no plan."""
+    """Run 50 equations on a million numbers; a planned program, and one that needs no plan."""
     x = numbers(MANY)
     to_and_fro = programs.there_and_back
     rows = {
@@ -238,7 +238,7 @@ def _bound(f: Callable[[Any], Any], x: Any) -> Callable[[], Any]:
 
 
 def identical(size: int = 1000) -> tuple[bool, bool]:
-    """Whether a program in range is lowered to the same StableHLO, and gives the same bits."""
+    """True if a program in range is lowered to the same StableHLO; true if bits are equal."""
     x = numbers(size)
     theirs, mine = jax.jit(programs.in_range(500)), tj.jit(programs.in_range(500))
     same_text = theirs.lower(x).as_text() == mine.lower(x).as_text()

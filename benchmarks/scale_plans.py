@@ -1,9 +1,9 @@
-"""How good plans are and how long they take: chains of known results, graphs of real programs.
+"""Quality and time of plans: chains of known results, graphs of real programs.
 
     python benchmarks/scale_plans.py [--check]
 
-assigns random programs that wander out of range, the worst there are; all else is measured by
-`bench_scale.py`.
+This file assigns random programs that wander out of range, the worst case. `bench_scale.py`
+measures the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = {"build": _plan, "evaluate": _plan, "bound": _plan, "assign_exponents": 
 
 @dataclasses.dataclass
 class Chain:
-    """One chain: what was inserted, and how wrong it is (the largest relative error)."""
+    """One chain: the inserted conversions, and the largest relative error of the result."""
 
     name: str
     operations: int
@@ -43,7 +43,7 @@ class Chain:
     limit: int | None = None
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         limit = "" if self.limit is None else str(self.limit)
         errors = [_error(self.error), _error(self.plain_error)]
         name = f"{self.name}, {self.size:,} numbers"
@@ -51,7 +51,7 @@ class Chain:
 
     @property
     def is_over(self) -> bool:
-        """Whether there are more conversions than the budget allows, or the result is wrong."""
+        """True if there are more conversions than the budget allows, or the result is wrong."""
         limit = self.limit is not None and self.conversions > self.limit
         return limit or not self.error < max(1e-5, 4 * min(self.plain_error, 1e-3))
 
@@ -70,7 +70,7 @@ CHAIN_HEADER = [
     "quantax: conversions, result",
 ]
 
-# Name, operations, how many numbers, the program of a number, quantax in our measurements
+# Name, operations, count of numbers, the program of a number, quantax in our measurements
 CASES: list[tuple[str, int, int, Callable[[Any], Any], str]] = [
     ("x·0.01 + 5e6", 2000, 3, programs.affine(0.01, 5e6, 1000), "one per step, right"),
     ("x·1.02 + 0.3", 100, 3, programs.affine(1.02, 0.3, 50), "51, right"),
@@ -85,7 +85,7 @@ LIMITS = {"x·0.01 + 5e6": 0}
 
 
 def chains() -> list[Chain]:
-    """Every chain of quantities: results may keep their exponents, errors are to 64 bits."""
+    """Run every chain of quantities: results may keep their exponents, errors are to 64 bits."""
     found = []
     for name, operations, size, program, published in CASES:
         three = name.startswith("x^")
@@ -110,7 +110,7 @@ def chains() -> list[Chain]:
 
 @dataclasses.dataclass
 class Planning:
-    """One graph: processor seconds in all and in parts, and what the integer program says."""
+    """One graph: processor seconds in all and in parts, and the report of the integer program."""
 
     name: str
     equations: int
@@ -128,7 +128,7 @@ class Planning:
         return self.parts.get("assign_exponents", 0.0)
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         plan, parts = self.plan, [self.parts["build"], self.magnitudes, self.assignment]
         return [
             self.name,
@@ -158,7 +158,7 @@ PLANNING_HEADER = [
 
 @contextlib.contextmanager
 def clocked() -> Iterator[Counter[str]]:
-    """Processor seconds spent in the parts of the planner: other jobs share the machine."""
+    """Count processor seconds in the parts of the planner, as other jobs share the machine."""
     spent: Counter[str] = Counter()
     kept = {name: getattr(module, name) for name, module in PARTS.items()}
 
@@ -201,9 +201,9 @@ def planning(name: str, equations: int, rounds: int) -> Planning:
 
 
 def growth(rows: list[Planning]) -> dict[str, float]:
-    """By program, how much longer planning takes per equation for its largest graph.
+    """Return for each program how planning time per equation grows to its largest graph.
 
-    Than for that of about a thousand equations.
+    The base is the graph of about a thousand equations.
     """
     found = {}
     for name in dict.fromkeys(row.name for row in rows):
@@ -218,20 +218,20 @@ def growth(rows: list[Planning]) -> dict[str, float]:
 
 HOSTILE_HEADER = ["equations", "assignment", "per equation", "method", "conversions", "violations",
                   "gap", "of conversions"]  # fmt: skip
-SECONDS = {1000: 0.1, 10_000: 1.0}  # by equations: processor seconds of a quiet core
-GAP, GROWTH = 0.01, 2.0  # proven; per equation, largest to 1000
+SECONDS = {1000: 0.1, 10_000: 1.0}  # processor seconds of a quiet core, by equations
+GAP, GROWTH = 0.01, 2.0  # proven gap; growth per equation, from 1000 to the largest
 
 
 @dataclasses.dataclass
 class Hostile:
-    """One random program: the processor seconds of this thread, and what was found."""
+    """One random program: the processor seconds of this thread, and its assignment."""
 
     equations: int
     seconds: float
     found: Any
 
     def values(self) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         found, each = self.found, 1e6 * self.seconds / self.equations
         counts = [f"{found.conversions:,}", f"{found.violations:,}"]
         gaps = [f"{100 * found.gap:.4f} %", f"{100 * found.excess:.0f} %"]
@@ -245,7 +245,7 @@ class Hostile:
 
 
 def hostile_rows(sizes: tuple[int, ...] = (1000, 3000, 10_000, 30_000)) -> list[Hostile]:
-    """One random program of each size, assigned three times; the time is that of the fastest."""
+    """Assign one random program of each size three times; the time is that of the fastest."""
     import hostile_programs
 
     rows = []
@@ -264,7 +264,7 @@ def hostile_rows(sizes: tuple[int, ...] = (1000, 3000, 10_000, 30_000)) -> list[
 
 
 def main() -> int:
-    """`python benchmarks/scale_plans.py [--check]`: the random programs; 1 if over budget."""
+    """Run the random programs; return 1 if over budget."""
     rows = hostile_rows()
     print(" | ".join(HOSTILE_HEADER))
     for row in rows:

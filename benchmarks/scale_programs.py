@@ -1,6 +1,6 @@
 """The programs of `bench_scale.py`: in range, out of range, chains, time steps, networks.
 
-Each is made anew by every call, so that no cache has seen it.
+Every call makes a new program, so that no cache has seen it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EQUATIONS_OF_A_STEP, EQUATIONS_OF_A_BLOCK = 14, 27
 
 
 def in_range(n: int) -> Program:
-    """`n` products and sums that stay near the numbers that come in; its fixed point is 2.5."""
+    """Return `n` products and sums that stay near their inputs; the fixed point is 2.5."""
 
     def program(x: Any) -> Any:
         for _ in range(n // 4):
@@ -33,7 +33,7 @@ def in_range(n: int) -> Program:
 
 
 def out_of_range(n: int) -> Program:
-    """`n` products and sums of which every fourth leaves float32; XLA finds nothing to join."""
+    """Return `n` products and sums; every fourth leaves float32, and XLA cannot join any."""
 
     def program(x: Any) -> Any:
         for _ in range(n // 8):
@@ -47,13 +47,13 @@ def out_of_range(n: int) -> Program:
 
 
 def with_a_zero(n: int) -> Program:
-    """The same, never below 0: what is written as 0 may be a number that was rounded to it."""
+    """Return the same, never below 0: a 0 in the result may be a number that underflowed."""
     inner = out_of_range(n)
     return lambda x: jnp.maximum(inner(x), 0.0)
 
 
 def orbit(n: int) -> Program:
-    """A planet's way in SI, by Newton's force between two masses: float32 makes it inf."""
+    """Return a planet's orbit in SI, by Newton's force between two masses; float32 overflows."""
 
     def program(x: Any) -> Any:
         v = jnp.array([0.0, 2.98e4, 0.0], x.dtype)
@@ -67,7 +67,7 @@ def orbit(n: int) -> Program:
 
 
 def there_and_back(factor: float, n: int) -> Program:
-    """`n // 4` times `x * factor + 1`, then as often about the inverse."""
+    """Return `n // 4` times `x * factor + 1`, then as often about the inverse."""
 
     def program(x: Any) -> Any:
         for _ in range(n // 4):
@@ -80,7 +80,7 @@ def there_and_back(factor: float, n: int) -> Program:
 
 
 def affine(factor: float, term: float, n: int) -> Program:
-    """`n` times `factor * x + term`, with numbers as float32 has them."""
+    """Return `n` times `factor * x + term`, with numbers rounded to float32."""
     factor, term = float(np.float32(factor)), float(np.float32(term))
 
     def program(x: Any) -> Any:
@@ -92,7 +92,7 @@ def affine(factor: float, term: float, n: int) -> Program:
 
 
 def power(n: int) -> Program:
-    """`x` to the power of `n`, step by step."""
+    """Return `x` to the power of `n`, step by step."""
 
     def program(x: Any) -> Any:
         y = x
@@ -107,12 +107,12 @@ def power(n: int) -> Program:
 
 
 def long_chain(n: int) -> tuple[Program, list[Any]]:
-    """Products by constants, out of range every few equations."""
+    """Return products by constants, out of range every few equations."""
     return out_of_range(n), [jnp.linspace(1.0, 2.0, 3, dtype=jnp.float32)]
 
 
 def network(n: int) -> tuple[Program, list[Any]]:
-    """Blocks as in a transformer on numbers near 1e30: norm, attention, a layer with tanh."""
+    """Return blocks as in a transformer on numbers near 1e30: norm, attention, a tanh layer."""
     rng = np.random.default_rng(0)
     weights = [jnp.asarray(rng.normal(size=(4, 4)) / 2, jnp.float32) for _ in range(4)]
     x = jnp.asarray(rng.normal(size=(3, 4)) * 1e30, jnp.float32)
@@ -128,7 +128,7 @@ def network(n: int) -> tuple[Program, list[Any]]:
 
 
 def time_steps(n: int) -> tuple[Program, list[Any]]:
-    """Steps of a planet's way in SI."""
+    """Return steps of a planet's orbit in SI."""
     return orbit(n), [jnp.array([1.5e11, 1e9, 0.0], jnp.float32)]
 
 

@@ -66,7 +66,7 @@ On the chain with the factor 0.01 it inserts one conversion per step. The compil
 
 
 def listing(title: str, header: list[str], rows: list[Any]) -> Table:
-    """Rows that know their text, with what is over budget in red."""
+    """Return a table of rows as text, with values over budget in red."""
     made = Table(title=title)
     for i, name in enumerate(header):
         made.add_column(name, justify="left" if i == 0 else "right")
@@ -78,7 +78,7 @@ def listing(title: str, header: list[str], rows: list[Any]) -> Table:
 def violations(
     groups: dict[str, list[unit_report.Row]], facts: list[unit_report.Fact], chains: list[Chain]
 ) -> list[str]:
-    """One line per exceeded budget."""
+    """Return one line per exceeded budget."""
     rows = [row for group in groups.values() for row in group]
     found = unit_report.violations(rows, facts)
     wrong = [c for c in chains if c.is_over]
@@ -93,7 +93,7 @@ def page(
     budget: dict[str, float],
     command: str,
 ) -> str:
-    """The Markdown page."""
+    """Return the Markdown page."""
     found = violations(groups, facts, chains)
     text = [
         "# Benchmarks of the scale graph\n",

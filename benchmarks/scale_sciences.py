@@ -1,7 +1,7 @@
-"""Programs as people write them, for `bench_scale.py`: networks, attention, planets, training.
+"""Realistic programs for `bench_scale.py`: networks, attention, planets, training.
 
 Each row is a function and a way to make its arguments; those of the n-th call are new arrays of
-like magnitudes. Loops hand their state on, as training does.
+similar magnitudes. Loops pass their state on, as training does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 GRAVITY, SUN, UNIT_OF_LENGTH = 6.6743e-11, 1.98892e30, 1.495978707e11
-OTHERS = 80  # arguments that take turns: more than are remembered, so all are looked at
+OTHERS = 80  # arguments used in turn: more than are cached, so all are checked
 
 
 @dataclasses.dataclass(frozen=True)
 class Science:
-    """A function made anew by `make`, and its arguments by a seed."""
+    """A function that `make` creates on each call, and its arguments by a seed."""
 
     make: Callable[[], Callable[..., Any]]
     arguments: Callable[[int], tuple[Any, ...]]
@@ -29,7 +29,7 @@ class Science:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A step `state, batch -> state`, its first state, and batches that take turns."""
+    """A step `state, batch -> state`, its first state, and batches used in turn."""
 
     make: Callable[[], Callable[[Any, Any], Any]]
     state: Any
@@ -37,7 +37,7 @@ class Loop:
 
 
 def normal(seed: int, *shape: int, size: float = 1.0, dtype: Any = jnp.float32) -> Any:
-    """Numbers of either sign, about as large as `size`."""
+    """Return numbers of either sign, about as large as `size`."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape) * size, dtype)
 
 
@@ -45,7 +45,7 @@ def normal(seed: int, *shape: int, size: float = 1.0, dtype: Any = jnp.float32) 
 
 
 def sciences() -> dict[str, Science]:
-    """Networks, a step of an N-body system; and two programs that no proof covers."""
+    """Return networks, a step of an N-body system, and two programs without a proof of range."""
     return {
         "an MLP step": Science(lambda: _sgd(_mlp_loss), _mlp_arguments),
         "attention": Science(
@@ -152,7 +152,7 @@ def _system(seed: int, length: float, mass: float) -> tuple[Any, ...]:
 
 
 def states() -> dict[str, Loop]:
-    """Loops whose step is cheap beside its arguments, so that looking at them is what is timed."""
+    """Return loops with a cheap step, so that the check of the arguments dominates the time."""
     parameters = [normal(i, 10_000) for i in range(100)]
     return {
         "100 parameters of 10,000 numbers and a batch": Loop(
@@ -174,7 +174,7 @@ def states() -> dict[str, Loop]:
 
 
 def groups_of_quantities(wrap: Callable[[Any, str], Any], seed: int) -> Any:
-    """A dict of five dicts of six quantities."""
+    """Return a dict of five dicts of six quantities."""
     units = ("m", "s", "m", "s", "m", "s")
     return {
         f"group {i}": {
@@ -186,7 +186,7 @@ def groups_of_quantities(wrap: Callable[[Any, str], Any], seed: int) -> Any:
 
 
 def squares(groups: Any) -> Any:
-    """Of every quantity of a nested dict something of its own unit."""
+    """Return for every quantity of a nested dict a result in its own unit."""
     return jax.tree.map(
         lambda x: (x * x + x * x * 0.5) / x, groups, is_leaf=lambda x: not isinstance(x, dict)
     )
@@ -196,9 +196,9 @@ def squares(groups: Any) -> Any:
 
 
 def trainings() -> dict[str, Loop]:
-    """Adam in float32, SGD in float16, and a network that solves a differential equation.
+    """Return Adam in float32, SGD in float16, and a network that solves a differential equation.
 
-    Each in an ordinary size, and so small that a step takes little longer than its start.
+    Each has an ordinary size, and a size so small that a step takes little longer than its start.
     """
     return _trainings(128, 256) | {f"{n}, small": x for n, x in _trainings(64, 64, 32).items()}
 
@@ -239,6 +239,6 @@ def _adam(loss: Callable[..., Any], rate: float = 1e-3) -> Callable[..., Any]:
 
 
 def _residual(parameters: Any, points: Any) -> Any:
-    """Of `u' = -u`, `u(0) = 1`, on the points of a batch."""
+    """Return the residual of `u' = -u`, `u(0) = 1`, at the points of a batch."""
     u = lambda t: 1.0 + t * _mlp(parameters, t.reshape(1, 1))[0, 0]
     return jnp.mean(jax.vmap(lambda t: (jax.grad(u)(t) + u(t)) ** 2)(points))

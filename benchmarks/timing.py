@@ -1,7 +1,7 @@
-"""Fair timing on a machine that does other things too.
+"""Fair timing on a shared machine.
 
-Contenders run in turn within one process, so that a slow moment hits all of them; what is compared
-is the ratio within a round, and its median over rounds.
+Contenders run in turn within one process, so that a slow moment affects all of them. Results are
+ratios within a round, and their median over rounds.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Times:
     rounds: dict[str, list[float]]
 
     def median(self, name: str) -> float:
-        """The median time of a contender."""
+        """Return the median time of a contender."""
         return statistics.median(self.rounds[name])
 
     def ratio(self, name: str, base: str) -> float:
-        """The median of the ratios within rounds."""
+        """Return the median of the ratios within rounds."""
         pairs = zip(self.rounds[name], self.rounds[base], strict=False)
         return statistics.median(a / b for a, b in pairs)
 
     def ratio_of_minima(self, name: str, base: str) -> float:
-        """The ratio of the best times: a cross-check that noise hardly moves."""
+        """Return the ratio of the best times: a cross-check that noise hardly moves."""
         return min(self.rounds[name]) / min(self.rounds[base])
 
 
@@ -46,10 +46,10 @@ def interleave(
 ) -> Times:
     """Time functions in turn; each turn repeats a function for about `span` seconds.
 
-    **Arguments:** `few`: contenders that only take part in the first so many rounds. `clock`:
-    `time.process_time` for what runs in Python alone: it stands still while others have the core.
-    `steps`: repeat each so often instead, the first time unmeasured: the steps of a loop, of which
-    some are queued while others run.
+    **Arguments:** `few`: contenders that only take part in the given number of first rounds.
+    `clock`: `time.process_time` for calls that run in Python alone, as it ignores other jobs on
+    the core. `steps`: repeat each so often instead, the first time unmeasured: the steps of a
+    loop, where some are queued while others run.
     """
     if steps:
         repeats = dict.fromkeys(functions, steps)
@@ -79,7 +79,7 @@ def _repeat(function: Callable[[], Any], count: int, clock: Callable[[], float])
 
 
 def compiled_gradient(loss: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, int]:
-    """The compiled value-and-gradient for the first argument, and its scratch memory in bytes."""
+    """Return the compiled value-and-gradient for the first argument, and its scratch in bytes."""
     function = jax.jit(jax.value_and_grad(loss))
     scratch = function.lower(*args).compile().memory_analysis().temp_size_in_bytes
     return lambda: function(*args), int(scratch)

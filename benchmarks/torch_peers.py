@@ -1,4 +1,4 @@
-"""Models for `bench_torch.py` in torch and JAX, and torchax, where it imports."""
+"""Models for `bench_torch.py` in torch and JAX, and in torchax if it can be imported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = (256, (784, 512, 512, 10))
 
 
 def mlp(widths: tuple[int, ...]) -> nn.Module:
-    """Linear layers with tanh between them, the same numbers in every call."""
+    """Return linear layers with tanh between them, with the same numbers in every call."""
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for n, m in itertools.pairwise(widths):
@@ -30,17 +30,17 @@ def mlp(widths: tuple[int, ...]) -> nn.Module:
 
 
 def rows(size: tuple[int, tuple[int, ...]]) -> torch.Tensor:
-    """What a model of that size is called on."""
+    """Return the input of a model of that size."""
     return torch.randn(size[0], size[1][0], generator=torch.Generator().manual_seed(1))
 
 
 def loss_of(y: Any) -> Any:
-    """The mean of squares, in torch and in JAX."""
+    """Return the mean of squares, in torch and in JAX."""
     return (y * y).mean()
 
 
 def jax_mlp(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    """The same model as one writes it in JAX."""
+    """Run the same model in plain JAX."""
     layers = sorted({int(name.split(".")[0]) for name in params})
     for n in layers:
         x = x @ params[f"{n}.weight"].T + params[f"{n}.bias"]
@@ -49,10 +49,10 @@ def jax_mlp(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 
 def torchax() -> tuple[Any, str]:
-    """The library, or `None`, and what there is to say of it.
+    """Return the library, or `None`, and a remark.
 
-    Its release names overloads that torch 2.13 has no more, and looks them up when it is imported;
-    each is given another overload of the same packet first. None of them is timed.
+    The release of torchax names overloads that torch 2.13 no longer has, and reads them at
+    import. So each name first gets another overload of the same packet. None of them is timed.
     """
     spec = importlib.util.find_spec("torchax")
     if spec is None or spec.origin is None:
@@ -81,7 +81,7 @@ def torchax() -> tuple[Any, str]:
 def backward(
     model: nn.Module, x: torch.Tensor, compiler: Callable[..., Any] | None = None
 ) -> Callable[[], Any]:
-    """Forward and backward, gradients dropped first, as in a step of training."""
+    """Run forward and backward, and drop gradients first, as in a step of training."""
     parameters = list(model.parameters())
     loss_at: Callable[[Any], Any] = lambda x: loss_of(model(x))
     if compiler is not None:
@@ -98,7 +98,7 @@ def backward(
 
 
 def torchax_step(torchax: Any, model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
-    """Value and gradients, compiled as torchax advises: its `backward` does not reach a layer."""
+    """Compile value and gradients as torchax advises: its `backward` does not reach a layer."""
     with torchax.default_env():
         theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
         weights = dict(theirs.named_parameters())

@@ -1,7 +1,7 @@
 """The eager calls of `bench_units.py`: every operator, and functions of every family.
 
-Each is a function of `Operands`; what it compares with is the same function on plain numbers. Where
-prefixes are mixed, plain JAX computes with the numbers as they are: the conversion is ours to pay.
+Each is a function of `Operands`, compared with the same function on plain numbers. For mixed
+prefixes plain JAX computes with the unconverted numbers: the conversion is part of our cost.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ OPERATORS: dict[str, Call] = {
     "wrap an array": lambda o: o.wrap(o.numbers, "m"),
 }
 
-# Functions of these operands alone.
+# Functions of only these operands.
 _ARGUMENTS = {
     "x": """negative abs square sqrt cbrt sign conj real imag isfinite isnan floor ceil sum mean
         max min argmax argsort sort std var median cumsum prod ptp ravel flip diff atleast_2d

@@ -16,7 +16,7 @@ import tanjax.numpy
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """One way to compute with units, and the operands of every call in it."""
+    """One library for units, and the operands of every call in it."""
 
     name: str
     version: str
@@ -29,12 +29,12 @@ class Library:
     grad: Callable[..., Any]
 
     def operands(self) -> Operands:
-        """The operands of the eager calls, in this library."""
+        """Return the operands of the eager calls, in this library."""
         return Operands(self)
 
 
 class Operands:
-    """Three numbers, a 3 × 3 matrix and a large one, each in the units that the calls need."""
+    """Three numbers, a 3 × 3 matrix and a large one, each in the units of the calls."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -53,7 +53,7 @@ class Operands:
 
 
 def plain() -> Library:
-    """`jax.numpy` on numbers: what everything is compared with."""
+    """Return `jax.numpy` on numbers, the base of all comparisons."""
     factor = {"km": 1e-3, "m": 1.0}
     return Library(
         "plain",
@@ -69,7 +69,7 @@ def plain() -> Library:
 
 
 def ours() -> Library:
-    """tanjax."""
+    """Return tanjax."""
     units = {name: tj.unit(name) for name in ("m", "km", "s", "N", "cm", "mm")} | {
         "1": tj.units.one
     }
@@ -88,7 +88,7 @@ def ours() -> Library:
 
 
 def unxt() -> Library:
-    """unxt, through quaxed: JAX's functions, opened by quax."""
+    """Return unxt, through quaxed: JAX's functions in quax."""
     import quaxed
     import quaxed.numpy as xp
     import unxt
@@ -108,7 +108,7 @@ def unxt() -> Library:
 
 
 def saiunit() -> Library:
-    """saiunit."""
+    """Return saiunit."""
     import saiunit
 
     units = {
@@ -132,7 +132,7 @@ def saiunit() -> Library:
 
 
 def installed() -> tuple[list[Library], list[str]]:
-    """The contenders that can be imported, and for each of the others why not."""
+    """Return the contenders that can be imported, and for each other one the reason."""
     found, missing = [plain(), ours()], []
     for make in (unxt, saiunit):
         try:

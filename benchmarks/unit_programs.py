@@ -1,4 +1,4 @@
-"""What `bench_units.py` compiles and traces: many arguments, long programs, their gradients."""
+"""The programs of `bench_units.py`: many arguments, long programs, their gradients."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ JUDGED = ("100 arguments", "a dict of 100", "a list of 100")  # compiled calls w
 
 
 def total(*xs: Any) -> Any:
-    """One result of many arguments."""
+    """Return one result of many arguments."""
     return functools.reduce(operator.add, xs)
 
 
 def total_of_dict(xs: dict[str, Any]) -> Any:
-    """One result of a tree."""
+    """Return one result of a tree."""
     return total(*xs.values())
 
 
 def total_of_list(xs: list[Any]) -> Any:
-    """One result of a list."""
+    """Return one result of a list."""
     return total(*xs)
 
 
 def doubles(*xs: Any) -> Any:
-    """As many results as arguments."""
+    """Return as many results as arguments."""
     return tuple(x + x for x in xs)
 
 
 def chain(n: int, x: Any, y: Any, t: Any) -> Any:
-    """`n` operations: products and quotients with another unit, sums; values stay near y."""
+    """Run `n` operations: products and quotients with another unit, sums; values stay near y."""
     for _ in range(n // 5):
         x = x * t
         x = x / t
@@ -52,7 +52,7 @@ def chain(n: int, x: Any, y: Any, t: Any) -> Any:
 
 
 def compiled_calls(library: Library) -> dict[str, Thunk]:
-    """Calls of functions that are compiled already, by name of the row."""
+    """Return calls of compiled functions, by name of the row."""
     xs = [library.wrap(jnp.arange(3.0) + i, "m") for i in range(100)]
     tree = {str(i): x for i, x in enumerate(xs)}
     one, ten, hundred, of_dict, of_list, results = (
@@ -69,7 +69,7 @@ def compiled_calls(library: Library) -> dict[str, Thunk]:
 
 
 def fresh(n: int, library: Library, gradient: bool) -> Callable[..., Any]:
-    """A function that no cache has seen."""
+    """Return a function that no cache has seen."""
     if not gradient:
         return lambda x, y, t: chain(n, x, y, t)
     grad = library.grad
@@ -81,14 +81,14 @@ def fresh(n: int, library: Library, gradient: bool) -> Callable[..., Any]:
 
 
 def operands(library: Library) -> tuple[Any, Any, Any]:
-    """Arguments of `chain`."""
+    """Return arguments of `chain`."""
     numbers = jnp.arange(1.0, 4.0)
     wrap = library.wrap
     return wrap(numbers, "m"), wrap(numbers + 1.0, "m"), wrap(numbers + 2.0, "s")
 
 
 def traces(library: Library) -> dict[str, Thunk]:
-    """Traces of fresh functions, by name of the row."""
+    """Return traces of fresh functions, by name of the row."""
     args = operands(library)
 
     def trace(n: int, gradient: bool = False) -> Any:
@@ -107,7 +107,7 @@ def traces(library: Library) -> dict[str, Thunk]:
 
 
 def operation_counts(library: Library, gradient: bool) -> dict[str, int]:
-    """How often each operation stands in the optimised program of `chain`."""
+    """Count each operation in the optimised program of `chain`."""
     lowered = library.jit(fresh(50, library, gradient)).lower(*operands(library))
     text = lowered.compile().as_text()
     names = re.findall(r"^\s*(?:ROOT )?%?\S+ = .*? ([a-z][a-z\-]*)\(", text, re.MULTILINE)
@@ -123,8 +123,8 @@ print(time.perf_counter() - start)
 
 
 def import_seconds(rounds: int) -> float:
-    """`import tanjax` after `import jax`, best of fresh processes, compiled modules on disk."""
-    # Where Python is told to write none, it compiles 300 modules at every start.
+    """Time `import tanjax` after `import jax`, best of fresh processes, bytecode on disk."""
+    # With this variable set, Python compiles 300 modules at every start.
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     run = lambda: subprocess.run(
         [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, env=kept

@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclasses.dataclass
 class Row:
-    """One line: what plain JAX takes, and how many times as long each library takes."""
+    """One row: the time of plain JAX, and the relative time of each library."""
 
     group: str
     name: str
@@ -23,13 +23,13 @@ class Row:
 
     @property
     def is_over(self) -> bool:
-        """Whether tanjax exceeds the budget, by the median of ratios and by the ratio of minima."""
+        """True if tanjax exceeds the budget, by the median of ratios and by the ratio of minima."""
         if self.budget is None:
             return False
         return min(self.ratios["tanjax"], self.minima["tanjax"]) > self.budget
 
     def values(self, contenders: list[str]) -> list[str]:
-        """The row as text."""
+        """Return the row as text."""
         ratios = [f"{self.ratios[c]:.2f}" if c in self.ratios else "-" for c in contenders]
         budget = "" if self.budget is None else f"{self.budget:g}"
         return [self.name, _time(self.plain_us), *ratios, budget]
@@ -37,7 +37,7 @@ class Row:
 
 @dataclasses.dataclass
 class Fact:
-    """Something that is true or false of the programs, or a single number."""
+    """A fact about the programs, or a single number."""
 
     name: str
     measured: str
@@ -50,7 +50,7 @@ def _time(us: float) -> str:
 
 
 def violations(rows: list[Row], facts: list[Fact]) -> list[str]:
-    """One line per exceeded budget."""
+    """Return one line per exceeded budget."""
     found = [
         f"{r.group}, {r.name}: {r.ratios['tanjax']:.2f} × plain JAX (budget {r.budget:g})"
         for r in rows
@@ -60,12 +60,12 @@ def violations(rows: list[Row], facts: list[Fact]) -> list[str]:
 
 
 def measured(rows: list[Row], contenders: list[str]) -> list[str]:
-    """The contenders that have a number in some row."""
+    """Return the contenders that have a number in some row."""
     return [c for c in contenders if any(c in row.ratios for row in rows)]
 
 
 def table(group: str, rows: list[Row], contenders: list[str]) -> Table:
-    """One group, with what is over budget in red."""
+    """Return one group, with values over budget in red."""
     contenders = measured(rows, contenders)
     made = Table(title=group)
     for i, title in enumerate(header(contenders)):
@@ -80,12 +80,12 @@ def table(group: str, rows: list[Row], contenders: list[str]) -> Table:
 
 
 def header(contenders: list[str]) -> list[str]:
-    """The titles of the columns."""
+    """Return the titles of the columns."""
     return ["what", "plain JAX", *(f"{c}, ×" for c in contenders), "budget, ×"]
 
 
 def fact_table(facts: list[Fact]) -> Table:
-    """What is not a ratio."""
+    """Return facts that are not ratios."""
     made = Table(title="programs and import")
     for title in ("what", "measured", "budget"):
         made.add_column(title)
@@ -126,7 +126,7 @@ def page(
     missing: list[str],
     command: str,
 ) -> str:
-    """The Markdown page."""
+    """Return the Markdown page."""
     rows: list[Any] = [row for group in groups.values() for row in group]
     found = violations(rows, facts)
     text = [

@@ -1,4 +1,4 @@
-"""Integer programs made equation by equation, and what every answer has to fulfil."""
+"""Integer programs made equation by equation, and conditions on every answer."""
 
 import math
 
@@ -8,7 +8,7 @@ from tanjax.scale.assign._assign import FREE, Assignment, AssignmentProblem, eva
 
 
 class Program:
-    """Makes a problem equation by equation, as a trace does; float32, one magnitude per value."""
+    """An integer program, built equation by equation as in a trace; float32, one magnitude each."""
 
     def __init__(self, low: int = -126, high: int = 128) -> None:
         self.range = low, high
@@ -74,7 +74,7 @@ class Program:
 
 
 def assert_valid(problem: AssignmentProblem, found: Assignment) -> None:
-    """All rows and pins hold, and the numbers of the answer are those of its exponents."""
+    """Assert that all rows and pins hold, and that the answer's numbers match its exponents."""
     exponents = [*found.values.tolist(), *found.uses.tolist()]
     for row in problem.rows:
         assert sum(c * exponents[x] for c, x in row) == 0

@@ -1,9 +1,9 @@
 """Random programs over array types, quantities, loops and transformations, captured and replayed.
 
 A program is a list of instructions over named values: dense vectors and matrices, a scalar,
-structured matrices of several types, a quantity, a Python number. A value is replaced by what an
-instruction computes of others. Captured, it must replay with the bits of the function: eager, under
-`jit`, `grad`, `vmap`; the identity rewrite must print the same text and compute the same.
+structured matrices of several types, a quantity, a Python number. An instruction replaces a value
+by a function of others. Captured, the program must replay with the bits of the function: eager, and
+under `jit`, `grad`, `vmap`. The identity rewrite must print the same text and compute the same.
 
     PYTHONPATH=src:rules:tests/support python tests/support/captured_programs.py --minutes 5
 """
@@ -26,7 +26,7 @@ N = 3
 
 
 def start(seed):
-    """The values before: numbers of order one."""
+    """Return the initial values: numbers of order one."""
     rng = np.random.default_rng(seed)
     draw = lambda *shape: jnp.asarray(rng.uniform(0.4, 1.3, shape))
     square = draw(N, N)
@@ -51,15 +51,15 @@ CLOSED = {"D": tj.Diagonal(TABLE), "q": TABLE * METRE, "x": np.array([0.2, 0.4, 
 
 
 def bounded(v):
-    """Of order one, whatever it was, so that programs of any length stay finite."""
+    """Map any number to order one, so that programs of any length stay finite."""
     return jnp.tanh(v) + 0.1
 
 
-# -- single instructions: what it does as words, and as a function of the values ----------------
+# -- single instructions: text, and function of the values ---------------------------------------
 
 
 class Draw:
-    """A program: `words` say what it does, `body(env)` does it."""
+    """A random program: `words` describe its steps, `body(env)` runs them."""
 
     def __init__(self, seed, size=5):
         self.rng = random.Random(seed)
@@ -112,7 +112,7 @@ class Draw:
         return lambda env: {"s": bounded(f(env))}
 
     def _make(self, depth):
-        """A structured matrix of vectors and matrices; often a field of another."""
+        """Return a structured matrix of vectors and matrices; often a field of another."""
         x, k = self.rng.choice(VECTORS), self.rng.choice(TYPED)
         made = {
             "D": [
@@ -232,7 +232,7 @@ class Draw:
     # -- loops, branches, maps, derivatives: of tanjax and of JAX --------------------------------
 
     def _some(self):
-        """The values that a loop carries; `n` is a number, and no loop changes its type."""
+        """Return values for a loop to carry; `n` is a number, and no loop changes its type."""
         return sorted(self.rng.sample(CARRIED, self.rng.randrange(1, 4)))
 
     def _inner(self, depth, size=2):
@@ -345,7 +345,7 @@ def _positive(m):
 
 
 def _small(a):
-    """Numbers of order one in the fields, and no field that a solve would divide by zero."""
+    """Return numbers of order one in the fields, without zeros that a solve would divide by."""
     if isinstance(a, tj.Symmetric):
         return tj.Symmetric(jnp.tanh(a.data) + 3 * jnp.eye(N), definite=True)
     if isinstance(a, tj.Triangular):
@@ -358,7 +358,7 @@ def _short(q):
 
 
 def _cast(v, like):
-    """In the unit and the dtype that a carry had before."""
+    """Cast to the unit and the dtype that a carry had before."""
     if isinstance(like, tj.Unitful):
         return v.to(like.unit)
     return v
@@ -368,7 +368,7 @@ def _cast(v, like):
 
 
 def function(draw):
-    """The program as a function of a tree of values."""
+    """Return the program as a function of a tree of values."""
     return lambda env: {k: v for k, v in draw.body(env).items() if k in CARRIED}
 
 
@@ -380,7 +380,7 @@ def loss_of(f):
 
 
 def batched(f, env):
-    """Over a batch of the vectors and the quantity; the rest as it is."""
+    """Map over a batch of the vectors and the quantity, with other values fixed."""
     moving = {k: env[k] for k in ("x", "D", "q")}
     rest = {k: v for k, v in env.items() if k not in moving}
     two = jax.tree.map(lambda v: jnp.stack([v, 0.9 * v]), moving)
@@ -388,7 +388,7 @@ def batched(f, env):
 
 
 def different(got, want):
-    """Where two trees differ in any bit; empty if nowhere."""
+    """Return the places where two trees differ in any bit."""
     if jax.tree.structure(got) != jax.tree.structure(want):
         return ["the trees"]
     pairs = zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True)
@@ -397,7 +397,7 @@ def different(got, want):
 
 
 def check(seed, thorough=True):
-    """Everything about one program; what differs, by the name of the comparison."""
+    """Check one program; return the differences by the name of the comparison."""
     draw, env = Draw(seed), start(seed)
     f = function(draw)
     program = tj.capture(f)(env)
@@ -410,7 +410,7 @@ def check(seed, thorough=True):
 
     compare("value", lambda g: g)
     again = tj.Interpreter().rewrite(program)
-    # JAX's own loops drop what their bodies close over in vain, when they are traced again.
+    # JAX's own loops drop unused closed-over values when they are traced again.
     before, after = program.pruned(("class",)), again
     if any("jax" in words and "if s" not in words for words in draw.words):
         before, after = again, tj.Interpreter().rewrite(again)

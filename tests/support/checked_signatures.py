@@ -1,10 +1,10 @@
 """Run with every annotation checked: `python checked_signatures.py [PACKAGE ...]`.
 
-jaxtyping's import hook puts a check around each function of the rooms below, and the public
-operations are checked on what they are called with, of any class. Then the cases of the rules (and
-of the packages named), the examples of the array types, and a program or two of each public family
-are traced, not compiled: shapes are all that is asked. Every call that is not as annotated is
-reported, and the program exits with the number of them.
+jaxtyping's import hook puts a check around each function of the packages below. The public
+operations are checked on their arguments, of any class. Then the program traces the cases of the
+rules (and of the named packages), the examples of the array types, and a program or two of each
+public family. It does not compile them, as only shapes matter. It reports every call that violates
+its annotation, and exits with the number of them.
 """
 
 import functools
@@ -32,11 +32,11 @@ ROOMS = (
     "tanjax_torch",
 )
 
-CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an `int` where `float` is written
+CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True))  # accepts an `int` for a `float`
 
 
 def typechecked(function: Callable) -> Callable:
-    """beartype, for methods too: the class that `Self` means is not made yet."""
+    """Wrap in beartype, for methods too: the class that `Self` names does not exist yet."""
     for name, hint in function.__annotations__.items():
         if isinstance(hint, str):
             function.__annotations__[name] = re.sub(r"\bSelf\b", "object", hint)
@@ -68,7 +68,7 @@ def check_operations(tj: types.ModuleType) -> None:
 
 
 def of_cases(tj: types.ModuleType, packages: list[str]) -> Iterator[tuple[str, Callable]]:
-    """Value, pullback and pushforward of every case of the rules."""
+    """Yield value, pullback and pushforward of every case of the rules."""
     import jax
     import jax.numpy as jnp
 
@@ -90,7 +90,7 @@ def of_cases(tj: types.ModuleType, packages: list[str]) -> Iterator[tuple[str, C
 
 
 def of_types(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
-    """The queries and the four maps of every example of an array type."""
+    """Yield the queries and the four maps of every example of an array type."""
     import jax
     import jax.numpy as jnp
 
@@ -117,7 +117,7 @@ def of_types(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
 
 
 def of_families(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
-    """Quantities, maps, derivatives, control flow: what the face of the library is made of."""
+    """Yield quantities, maps, derivatives and control flow: the public families."""
     import jax
     import jax.numpy as jnp
 
@@ -176,7 +176,7 @@ def of_families(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
 
 
 def main(packages: list[str]) -> int:
-    """Run everything, print each call that is not as annotated, and return their number."""
+    """Run everything, print each call that violates its annotation, and return their number."""
     gc.set_threshold(50_000, 20, 20)  # every trace is garbage; one in ten seconds was collecting it
     with install_import_hook([*ROOMS, *packages], "checked_signatures.typechecked"):
         import jax

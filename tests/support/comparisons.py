@@ -1,4 +1,4 @@
-"""Comparing a structured computation with plain JAX code on dense arrays, in every mode at once."""
+"""Compare a structured computation with plain JAX on dense arrays, in every mode at once."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ FLOAT0 = jax.dtypes.float0
 
 
 def densely(function):
-    """The same code on the dense arrays, which JAX differentiates without any rule."""
+    """Return the same function on dense arrays, which JAX differentiates without any rule."""
 
     def dense(*args):
         return function(*jax.tree.map(to_dense, args, is_leaf=tj.is_structured))
@@ -23,12 +23,12 @@ def to_dense(x):
 
 
 def dense_tree(tree):
-    """A tree whose structured arrays have become dense ones."""
+    """Return a tree with its structured arrays densified."""
     return jax.tree.map(to_dense, tree, is_leaf=tj.is_structured)
 
 
 def assert_close(got, want, tolerance=1e-10):
-    """Same tree, shapes, dtypes, and values up to a tolerance."""
+    """Assert the same tree, shapes and dtypes, and values up to a tolerance."""
     assert jax.tree.structure(got) == jax.tree.structure(want)
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert np.shape(g) == np.shape(w)
@@ -42,14 +42,14 @@ def assert_close(got, want, tolerance=1e-10):
 
 
 def assert_same_gradient(ours, theirs, *args, tolerance=1e-9):
-    """The same value and gradient of two functions, each compiled whole."""
+    """Assert the same value and gradient of two functions, each compiled whole."""
     got = jax.jit(jax.value_and_grad(ours))(*args)
     want = jax.jit(jax.value_and_grad(theirs))(*args)
     jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=tolerance), got, want)
 
 
 def wave(tree, phase=0.3):
-    """A tree of the same kind whose inexact leaves hold fixed numbers without symmetry."""
+    """Return a tree of the same kind with fixed numbers without symmetry in inexact leaves."""
     leaves, treedef = jax.tree.flatten(tree)
 
     def leaf(i, p):
@@ -64,7 +64,7 @@ def wave(tree, phase=0.3):
 
 
 def scalar(function):
-    """A curved scalar of everything that a function returns, read through the arrays."""
+    """Return a curved scalar of all results of a function, read through the arrays."""
 
     def loss(*args):
         leaves = jax.tree.leaves(dense_tree(function(*args)))
@@ -75,7 +75,7 @@ def scalar(function):
 
 
 def derivatives(function, *args):
-    """Value, gradient, jvp, and the three orders of second derivatives along one direction."""
+    """Return value, gradient, jvp, and the three orders of second derivatives on one direction."""
     loss, where = scalar(function), tuple(range(len(args)))
     gradient = jax.grad(loss, where)
 
@@ -97,7 +97,7 @@ def derivatives(function, *args):
 
 
 def assert_same_derivatives(function, reference, *args, tolerance=1e-10):
-    """`function` has the values and derivatives of the plain dense `reference`, in every mode."""
+    """Assert the values and derivatives of the plain dense `reference`, in every mode."""
     got, want = (derivatives(f, *args) for f in (function, densely(reference)))
     for name in want:
         try:
@@ -108,7 +108,7 @@ def assert_same_derivatives(function, reference, *args, tolerance=1e-10):
 
 
 class Counter:
-    """Counts how often a function was entered (under JAX: traced)."""
+    """Count the calls of a function (under JAX: its traces)."""
 
     def __init__(self):
         self.count = 0

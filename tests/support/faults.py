@@ -1,9 +1,9 @@
-"""Run the tests of the faults that strangers' programs found, by fault.
+"""Run the tests of the faults that users' programs found, by fault.
 
     python tests/support/faults.py               # all of them
     python tests/support/faults.py torch ref     # whose line has one of these words
 
-Each line of `FAULTS` says what was wrong once, and which tests say that it is so no more. Tests
+Each line of `FAULTS` names a former fault, and the tests that now cover it. Tests
 of `tests/bridges/torch` run where PyTorch is installed.
 """
 

@@ -1,8 +1,8 @@
-"""Straight-line programs that wander out of range at random: the worst for an assignment.
+"""Straight-line programs that wander out of range at random, the worst case for an assignment.
 
-Each equation is a product, quotient, sum, maximum or root of arrays of four, of any earlier ones;
-those are taken whose numbers stay within 2^±240. Nothing repeats, no scale is right for long, and
-sums meet numbers that no exponent holds together.
+Each equation is a product, quotient, sum, maximum or root of arrays of four, of any earlier ones.
+An equation is kept if its numbers stay within 2^±240. No pattern repeats, no scale stays right for
+long, and sums combine numbers that no single exponent can hold.
 """
 
 import random
@@ -28,10 +28,10 @@ OPERATIONS = {
 
 
 def hostile(count, seed=0, near=None, back=30):
-    """A program of so many equations and its arguments, in float32.
+    """Return a program of `count` equations and its arguments, in float32.
 
-    `near`: sums and maxima only of numbers that are closer than so many powers of two; `back`: from
-    how far back operands come.
+    `near`: sums and maxima only of numbers within this many powers of two; `back`: the largest
+    distance of operands in equations.
     """
     draw, rng = random.Random(seed), np.random.default_rng(seed)
     logs = [rng.uniform(-100, 100) + rng.uniform(-1, 1, SIZE) for _ in range(SIZE)]
@@ -57,7 +57,7 @@ def hostile(count, seed=0, near=None, back=30):
 
 
 def problem_of(program, arguments, free=True):
-    """The integer program of a program."""
+    """Return the integer program of a program."""
     graph = build(jax.make_jaxpr(program)(*arguments))
     magnitudes = _plan._magnitudes(graph, arguments, arguments, False).magnitudes
     outputs = [free] * len(graph.outputs)

@@ -1,17 +1,17 @@
-"""What every test session needs from JAX, shared by `tests` and `property_tests`.
+"""Settings of JAX for every test session, shared by `tests` and `property_tests`.
 
-Four CPU devices, so that sharding is tested on any machine; strict dtype promotion, so that a
-silent widening is an error; float64, so that finite differences can judge. `JAX_ENABLE_X64=0 pytest
+Four CPU devices, so that sharding is tested on any machine. Strict dtype promotion, so that a
+silent widening is an error. Float64, so that finite differences can judge. `JAX_ENABLE_X64=0 pytest
 FILE` runs a file in float32, and so does the fixture `float32` for one test.
 
-And programs that XLA compiles fast. Tests compile thousands of small programs and run each once or
-twice, and most of the time went into LLVM. `XLA_FLAGS= pytest FILE` runs a file with the code that
-users get. JAX shortens the traceback of every error that passes through it, which costs a
-millisecond and more; tests raise thousands, and leave it (`JAX_TRACEBACK_FILTERING=auto`).
+Fast compilation. Tests compile thousands of small programs and run each once or twice, and most of
+the time went into LLVM. `XLA_FLAGS= pytest FILE` runs a file with the code that users get. JAX
+shortens the traceback of every error that passes through it, which costs a millisecond and more.
+Tests raise thousands, and turn that off (`JAX_TRACEBACK_FILTERING=auto`).
 
-And programs that are lowered fast. The lines of Python that a program came from are left out of it
-(`JAX_TRACEBACK_IN_LOCATIONS_LIMIT=10`), the context in which MLIR writes a program, which takes
-longer to make than most of them to write, serves for many, and garbage is collected more rarely.
+Fast lowering. Programs omit their lines of Python (`JAX_TRACEBACK_IN_LOCATIONS_LIMIT=10`). Each
+MLIR context serves many programs, as it takes longer to make than most programs take to write.
+Garbage is collected more rarely.
 """
 
 import gc
@@ -26,7 +26,7 @@ FAST_COMPILATION = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1"
 )
-# An unknown flag ends the process, so each is named only where it is known.
+# An unknown flag ends the process, so each is set only for versions that have it.
 if jax.__version_info__[:2] == (0, 10):
     FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
 elif jax.__version_info__[:2] == (0, 12):
@@ -42,7 +42,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 if "JAX_ENABLE_X64" not in os.environ:
     jax.config.update("jax_enable_x64", True)
 
-# The heap is large and most of it lives as long as the session.
+# The heap is large, and most of it lives as long as the session.
 gc.set_threshold(50_000, 20, 20)
 if jax.__version_info__[:2] == (0, 10):
     reuse_contexts(times=10)
@@ -70,9 +70,9 @@ def float32():
 
 @pytest.fixture
 def collect():
-    """Return `gc.collect` that looks at what the test has made alone.
+    """Return a `gc.collect` that scans only objects made by the test.
 
-    Other tests leave a heap of gigabytes, and to look through it takes seconds.
+    Other tests leave a heap of gigabytes, whose scan takes seconds.
     """
     gc.freeze()
     yield gc.collect

@@ -1,6 +1,6 @@
-"""MLIR's contexts, which JAX 0.10 makes anew for every program and JAX 0.12 uses again.
+"""Reuse of MLIR's contexts, as in JAX 0.12; JAX 0.10 makes a new one for every program.
 
-One takes 9 ms to make, longer than most programs of tests take to write into it.
+A context takes 9 ms to make, longer than writing most programs of tests.
 """
 
 import threading
@@ -11,8 +11,8 @@ from jax.interpreters import mlir
 def reuse_contexts(times):
     """Let a thread write several programs into one context, as JAX 0.12 does by itself.
 
-    A program that is compiled while another one is written has a context of its own: copies of it
-    would be put into the other.
+    A program that is compiled during the writing of another has its own context: otherwise
+    copies of it would be put into the other.
     """
     make, mine = mlir.make_ir_context, threading.local()
     context_class = make.__globals__["ir"].Context

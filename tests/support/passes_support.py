@@ -1,4 +1,4 @@
-"""Of rewritten programs: what they call, and that nothing but rounding has changed."""
+"""Helpers for rewritten programs: their calls, and their results up to rounding."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from comparisons import dense_tree
 
 
 def names(program):
-    """What a program calls, in order, bodies included: operations and higher-order functions."""
+    """Return the calls of a program in order, with bodies: operations, higher-order functions."""
     found = []
     for equation in program:
         if equation.kind in ("operation", "higher_order"):
@@ -22,12 +22,12 @@ def names(program):
 
 
 def total(f):
-    """The sum of everything that a function returns."""
+    """Return the sum of all results of a function."""
     return lambda *args: sum(jnp.sum(jnp.real(x)) for x in jax.tree.leaves(dense_tree(f(*args))))
 
 
 def assert_agrees(f, rewritten, *args, rtol=1e-12):
-    """Values and gradients, compiled."""
+    """Assert that values and gradients agree, compiled."""
     which = tuple(range(len(args)))
     both = lambda f: jax.jit(lambda *a: (f(*a), jax.grad(total(f), which)(*a)))(*args)
     for want, got in zip(*(jax.tree.leaves(both(g)) for g in (f, rewritten)), strict=True):

@@ -1,26 +1,28 @@
 """Plant bugs in a copy of the tree, one at a time, and print the first test that catches each.
 
-    python tests/support/plant.py                # run the tests of each bug, by the map
-    python tests/support/plant.py --only solve   # only bugs with this text in their line, a few
-    python tests/support/plant.py --against OLD  # try the test that caught a bug last time first
-    python tests/support/plant.py --map          # make the map: every test, and the lines it runs
+- `python tests/support/plant.py`: run the tests of each bug, by the map.
+- `python tests/support/plant.py --only solve`: run only bugs with this text in their line.
+- `python tests/support/plant.py --against OLD`: try the test that caught a bug last time first.
+- `python tests/support/plant.py --map`: make the map of every test to the lines it runs.
 
 `planted.toml` lists the bugs: a function, a text in the function, and the text that replaces it.
 Code that moves takes its bugs along (`tests/library/test_plant.py` fails if a bug has lost its
-place). A bug with the field `equivalent` is not run; the field says why no test can see it.
+place). A bug with the field `equivalent` is not run; the field explains why no test can see it.
 
 The map comes from coverage.py, in every process that a test starts. JAX traces a program once, so a
 second test of the same program would seem to run nothing: JAX's caches are cleared before each test
-function. The tests of a bug are those that run its text: first those of the mirror of its module
-and folder, then one parameter of each test function, those first that were seen to run it, and fast
-ones. The first failure ends the bug, or `SECONDS` of tests do. Each catch is repeated without the
-bug: the test or file that failed, or all tests of a process that crashed or did not end. If they
-fail again, they are left out and the bug runs again.
+function.
 
-Sharp edges: the map describes the tree at the time of `--map`. Tests that are gone since are left
-out. Tests that are not in the map take part where they may be renamed ones: in the mirror of the
-module, in a file of which tests are gone, or with the name of one that is gone. For text that runs
-at import, all tests of the module count. PyTorch's tests take part if torch is installed.
+The tests of a bug are those that run its text. The order is: tests of the mirror of its module and
+folder; one parameter of each test function; the others. Tests that were seen to run the text and
+fast tests come first. The first failure ends the bug, or `SECONDS` of tests do. Each catch is
+repeated without the bug: the failed test or file, or all tests of a process that crashed or did not
+end. If they fail again, they are left out and the bug runs again.
+
+Sharp edges: the map describes the tree at the time of `--map`. Later deletions are left out. Tests
+that are not in the map take part if they may be renamed. Their place is the mirror of the
+module or a file with deleted tests, or their name is that of a deleted test. For text that runs at
+import, all tests of the module count. PyTorch's tests take part if torch is installed.
 """
 
 import argparse
@@ -52,8 +54,8 @@ ROOTS = {
     "soak": "property_tests",
 }
 CHECKED = ("tanjax", "tanjax_rules")  # the packages whose cases the kit runs
-# Tests of one process, which takes some 4 s to begin: the likeliest test alone, then so many that
-# this time hardly counts beside theirs, and the rest.
+# Tests of one process, which takes some 4 s to begin: first the likeliest test alone, then batches
+# so large that this time hardly counts, and the rest.
 BATCHES = (1, 40, 400, 10_000)
 SECONDS = 600  # of tests for one bug: the whole list ends within two hours
 PATIENCE = 3 * SECONDS  # a bug, or another program beside it, may slow its tests down, or hang them
@@ -64,7 +66,7 @@ PATIENCE = 3 * SECONDS  # a bug, or another program beside it, may slow its test
 
 @dataclasses.dataclass(frozen=True)
 class Bug:
-    """One slip: in this function, what replaces this text."""
+    """One slip: a text of a function, and its replacement."""
 
     function: str
     kind: str
@@ -84,9 +86,9 @@ class Bug:
 
 
 def bugs():
-    """The list, in its order.
+    """Return the list, in its order.
 
-    **Raises:** `ValueError` for an entry that is no bug; it names the file, entry and field.
+    **Raises:** `ValueError` for an invalid entry; it names the file, entry and field.
     """
     entries = tomllib.loads(LIST.read_text())["bug"]
     return [_bug(number, entry) for number, entry in enumerate(entries, 1)]
@@ -108,7 +110,7 @@ def _bug(number, entry):
 
 
 def functions(tree, qualname):
-    """The lines (first, last) of each function or class of this name; of the module without one."""
+    """Return the lines (first, last) of each function or class of this name; empty: the module."""
     if not qualname:
         return [(1, sys.maxsize)]
     found = []
@@ -129,7 +131,7 @@ def functions(tree, qualname):
 
 
 def place(bug, source):
-    """Where in the source the text of a bug begins; an error says why there is no such place."""
+    """Return where the text of a bug begins in the source, or raise with the reason."""
     lines = source.splitlines(keepends=True)
     places = set()
     for first, last in functions(ast.parse(source), bug.function.partition(":")[2]):
@@ -145,13 +147,13 @@ def place(bug, source):
 
 
 def planted(bug, source):
-    """The source with the bug."""
+    """Return the source with the bug."""
     start = place(bug, source)
     return source[:start] + bug.planted + source[start + len(bug.text) :]
 
 
 def lines_of(bug, source):
-    """The numbers of the lines on which the text of a bug stands."""
+    """Return the numbers of the lines of the text of a bug."""
     first = source.count("\n", 0, place(bug, source)) + 1
     return range(first, first + bug.text.rstrip().count("\n") + 1)
 
@@ -160,12 +162,12 @@ def lines_of(bug, source):
 
 
 def stable(nodeid):
-    """The name of a test; of a case of the kit without its number, which a new case shifts."""
+    """Return the name of a test; of a case of the kit without its number, which may shift."""
     return re.sub(r"^(::\w+::)\d+:", r"\1", nodeid)
 
 
 def pytest_configure(config):
-    """In each worker: measure, begin without caches, write down what fails."""
+    """Measure, clear caches and record failures in each worker."""
     if "PLANT_MAP" in os.environ and hasattr(config, "workerinput"):
         config.pluginmanager.register(Contexts(), "plant-contexts")
     if "PLANT_TESTS" in os.environ:
@@ -174,14 +176,14 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session):
-    """Write down the names of all tests."""
+    """Record the names of all tests."""
     if "PLANT_COLLECTED" in os.environ:
         names = sorted({stable(item.nodeid) for item in session.items})
         Path(os.environ["PLANT_COLLECTED"]).write_text(json.dumps(names))
 
 
 class Contexts:
-    """Measure the lines that each test runs, and how long it takes."""
+    """Measure the lines that each test runs, and its time."""
 
     def __init__(self):
         import coverage
@@ -207,7 +209,7 @@ class Contexts:
 
 
 class Chosen:
-    """Run the tests of a list, in its order; write the first that fails to a file."""
+    """Run the tests of a list, in its order; write the first failure to a file."""
 
     def __init__(self):
         self.order = {
@@ -238,7 +240,7 @@ class Chosen:
 
 
 def environment(tree):
-    """The variables for a tree other than the one that is installed."""
+    """Return the variables for a tree other than the installed one."""
     paths = [tree / "src", tree / "rules", tree / "tests" / "support", tree / "property_tests"]
     defaults = {
         "HYPOTHESIS_PROFILE": "ci",
@@ -268,7 +270,7 @@ def run_pytest(tree, arguments, packages, variables, **how):
 
 
 def collected(tree, packages=CHECKED):
-    """The names of all tests of a tree and of the cases of packages."""
+    """Return the names of all tests of a tree and of the cases of packages."""
     with tempfile.TemporaryDirectory() as folder:
         names = Path(folder, "names")
         told = {"PLANT_COLLECTED": str(names)}
@@ -280,7 +282,7 @@ def collected(tree, packages=CHECKED):
 
 
 def failing(tree, tests, *, first=True):
-    """Those of these tests that fail in a tree; a name in brackets where no test could say it."""
+    """Return the tests that fail in a tree; a name in brackets if no test could report it."""
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     kit = {test.split("::")[1] for test in tests if test.startswith("::")}  # `::PACKAGE::CASE`
     arguments = ["-x" if first else "--continue-on-collection-errors"]
@@ -300,7 +302,7 @@ def failing(tree, tests, *, first=True):
 
 
 def unsound(tree, tests):
-    """Those of these tests that fail in a tree without a bug, crash, or do not end."""
+    """Return the tests that fail in a tree without a bug, crash, or do not end."""
     found = failing(tree, tests, first=False)
     if not any(name.startswith("[") for name in found):
         return found
@@ -337,7 +339,7 @@ disable_warnings = no-data-collected, module-not-measured
     (data / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()\n")
     variables = environment(ROOT)
     variables["PYTHONPATH"] = f"{data}{os.pathsep}{variables['PYTHONPATH']}"
-    variables.pop("PYTEST_CURRENT_TEST", None)  # where a test makes a map
+    variables.pop("PYTEST_CURRENT_TEST", None)  # set if a test makes a map
     variables |= {"PLANT_MAP": str(data), "COVERAGE_PROCESS_START": str(settings)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "plant", "-n", str(workers)]
     command += ["--dist", "worksteal", *(f"--tanjax-check={package}" for package in packages)]
@@ -361,7 +363,7 @@ disable_warnings = no-data-collected, module-not-measured
 
 
 def mirror(path):
-    """The beginnings of names of tests that mirror a module, nearest first; of rules, the kit's."""
+    """Return the prefixes of names of tests that mirror a module, nearest first; kit for rules."""
     if path.parts[0] == "property_tests":
         return ["property_tests/test_soak"]
     parts = [part.strip("_") for part in path.with_suffix("").parts[2:]]
@@ -372,7 +374,7 @@ def mirror(path):
 
 
 class Map:
-    """Which of these tests run a line, and in which order to try them."""
+    """The map of lines to these tests, and the order to try them."""
 
     def __init__(self, there):
         import coverage
@@ -397,20 +399,20 @@ class Map:
 
     @staticmethod
     def _may_be_renamed(test, gone):
-        """Whether a test that is not in the map may be one of those that are gone."""
+        """True if a test that is not in the map may be a renamed one of the deleted ones."""
         file, _, name = test.partition("[")[0].partition("::")
         files = {test.partition("::")[0] for test in gone} - {""}  # "" is the kit's
         names = {test.partition("[")[0].partition("::")[2] for test in gone}
         return file in files or name in names
 
     def tests(self, bug):
-        """The tests of a bug, those first that probably catch it, soonest."""
+        """Return the tests of a bug, the likeliest and fastest first."""
         lines = self.data.contexts_by_lineno(str(ROOT / bug.path))
         numbers = lines_of(bug, (ROOT / bug.path).read_text())
         contexts = {context for n in numbers for context in lines.get(n, ())} - {""}
         if not contexts:  # it runs at import
             contexts = {context for those in lines.values() for context in those}
-        # A process has the name of the test that started it, and the part of it: `test (call)`.
+        # A process has the name of its test, and the phase of the test: `test (call)`.
         ends = re.compile(r" \((setup|call|teardown)\)$")
         names = run_it = {stable(ends.sub("", context)) for context in contexts}
         if any("" in lines.get(n, ()) for n in numbers):  # it makes parameters of tests
@@ -440,7 +442,7 @@ class Map:
 
 
 def first_catch(bug, tree, tests, seconds):
-    """The first test that fails with the bug in this tree, or an empty text.
+    """Return the first test that fails with the bug in this tree, or an empty text.
 
     **Returns:** its name, and the tests that must pass without the bug for this to be a catch.
     """
@@ -504,7 +506,7 @@ def run(chosen, tests_of, workers, before, say):
 
 
 def keep(caught, listed):
-    """Write the catches to `caught.json`; bugs of the list that did not run keep their last one."""
+    """Write the catches to `caught.json`; bugs that did not run keep their last catch."""
     file = FOLDER / "caught.json"
     before = json.loads(file.read_text()) if file.exists() else {}
     known = {name: before[name] for name in map(str, listed) if name in before}
@@ -512,7 +514,7 @@ def keep(caught, listed):
 
 
 def main():
-    """Read the command line; the exit status is 1 if a bug is not caught."""
+    """Read the command line; return exit status 1 if a bug is not caught."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--map", action="store_true", help="make the map of the tests, no more")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="in a bug's line")

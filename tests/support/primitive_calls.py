@@ -1,4 +1,4 @@
-"""Small calls that reach every primitive that may have an exponent."""
+"""Small calls that reach every primitive whose operands may have an exponent."""
 
 import operator
 
@@ -16,7 +16,7 @@ from tanjax import _compat
 
 
 def primitives_of_jax():
-    """The names of all primitives that are exported by `jax.lax` or `jax.extend`."""
+    """Return the names of all primitives that `jax.lax` or `jax.extend` exports."""
     places = (jax.lax, jax.lax.linalg, jax.extend.core.primitives)
     found = [getattr(place, name) for place in places for name in dir(place)]
     return {p.name for p in found if isinstance(p, Primitive)}
@@ -143,7 +143,7 @@ CALLS = {
             *(jnp.arctan2(x, y), jnp.sort(x * y)),
         ),
         X,
-        X * jnp.array([1.01, 0.99, 1.0]),  # so near that any wrong power of two would be seen
+        X * jnp.array([1.01, 0.99, 1.0]),  # so near that any wrong power of two would show
     ),
     "any": (lambda x: (jnp.sign(x), jnp.isfinite(x), jnp.argmax(x), jnp.argmin(x)), X),
     "roots": (

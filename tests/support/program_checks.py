@@ -1,4 +1,4 @@
-"""What every captured program must do: replay, walk and rewrite to the bits of its function."""
+"""Checks of captured programs: replay, walk and rewrite give the bits of the function."""
 
 import functools
 
@@ -10,7 +10,7 @@ import tanjax as tj
 
 
 def is_same(a, b):
-    """Whether two trees are of one structure and their leaves of equal bits and dtypes."""
+    """True if two trees have one structure, and their leaves equal bits and dtypes."""
     return jax.tree.structure(a) == jax.tree.structure(b) and all(
         jnp.result_type(x) == jnp.result_type(y)
         and np.shape(x) == np.shape(y)
@@ -20,7 +20,7 @@ def is_same(a, b):
 
 
 def total(f, *args):
-    """The sum of all floating numbers that a function returns: something to differentiate."""
+    """Return the sum of all floating results of a function, as a loss."""
     leaves = [
         jnp.real(x) for x in jax.tree.leaves(f(*args)) if jnp.issubdtype(x.dtype, jnp.inexact)
     ]
@@ -28,10 +28,10 @@ def total(f, *args):
 
 
 def assert_captures(f, *args, derivative=True, ulps=0):
-    """Capture, check replay, walk, rewrite and derivative against `f`; the program.
+    """Capture `f`; check replay, walk, rewrite and derivative against it; return the program.
 
-    `ulps`: how far the derivative may be off, of what is a derivative itself: in JAX 0.12 `jnp.sin`
-    is a call, in which it sums the cotangents of `sin` and `cos`; the program has two equations.
+    `ulps`: the allowed error of a derivative of a derivative. In JAX 0.12 `jnp.sin` is a call,
+    in which JAX sums the cotangents of `sin` and `cos`; the program has two equations.
     """
     program = tj.capture(f)(*args)
     value = jax.jit(f)(*args)
@@ -50,7 +50,7 @@ def assert_captures(f, *args, derivative=True, ulps=0):
 
 
 def body_of(program, name):
-    """The programs of the first equation with a name, wherever it is."""
+    """Return the programs of the first equation with a name, at any depth."""
     for equation in program:
         if equation.name == name:
             return equation.programs
@@ -61,7 +61,7 @@ def body_of(program, name):
 
 
 def names(program):
-    """The names of all equations, those of inner programs after their own."""
+    """Return the names of all equations, those of inner programs after their own."""
     for equation in program:
         yield equation.name
         for inner in equation.programs.values():

@@ -1,6 +1,6 @@
-"""Comparing computations on quantities with plain JAX on SI numbers, and with finite differences.
+"""Compare computations on quantities with plain JAX on SI numbers, and with finite differences.
 
-What a unit is worth in SI stands here by hand: what the library says about it is under test.
+The factors of units in SI are written by hand, as the library's factors are under test.
 """
 
 import math
@@ -33,7 +33,7 @@ SI = {
 
 
 def factor(unit):
-    """How much a unit is in SI, from its symbols."""
+    """Return the factor of a unit in SI, from its symbols."""
     return math.prod(SI[symbol] ** float(power) for symbol, power in unit.symbols)
 
 
@@ -42,7 +42,7 @@ def is_quantity(x):
 
 
 def si(tree):
-    """Every quantity of a tree as its number in SI; structured arrays stay structured."""
+    """Return every quantity of a tree as its number in SI; structured arrays stay structured."""
 
     def strip(x):
         if not is_quantity(x):
@@ -56,18 +56,18 @@ def si(tree):
 
 
 def units_of(tree):
-    """The unit of every leaf, `None` for plain ones."""
+    """Return the unit of every leaf, `None` for plain ones."""
     leaves = jax.tree.leaves(tree, is_leaf=is_quantity)
     return [x.unit if is_quantity(x) else None for x in leaves]
 
 
 def dense(x):
-    """The dense array of plain numbers of an array of any type."""
+    """Return the dense array of plain numbers of an array of any type."""
     return np.asarray(tj.destructure(x) if tj.is_structured(x) else x)
 
 
 def assert_quantity(got, unit, value, tolerance=1e-13):
-    """A quantity in exactly this unit (another name for it will do), with these numbers."""
+    """Assert a quantity in exactly this unit (under any of its names), with these numbers."""
     assert type(got) is tj.Unitful, f"not a quantity: {got!r}"
     assert got.unit == tj.unit(unit), f"{got.unit} is not {unit}"
     np.testing.assert_allclose(dense(got.value), dense(value), rtol=tolerance, atol=tolerance)
@@ -75,13 +75,13 @@ def assert_quantity(got, unit, value, tolerance=1e-13):
 
 
 def assert_plain(got, value, tolerance=1e-13):
-    """No quantity, with these numbers."""
+    """Assert plain numbers with these values."""
     assert type(got) is not tj.Unitful, f"a quantity: {got!r}"
     np.testing.assert_allclose(dense(got), dense(value), rtol=tolerance, atol=tolerance)
 
 
 def assert_same(got, want, tolerance=1e-11):
-    """The same dimensions and the same numbers in SI, leaf by leaf of a tree of quantities."""
+    """Assert equal dimensions and equal numbers in SI, leaf by leaf of a tree of quantities."""
     leaves, tree = jax.tree.flatten(got, is_leaf=is_quantity)
     for g, w in zip(leaves, tree.flatten_up_to(want), strict=True):
         assert is_quantity(g) == is_quantity(w), f"{g!r} is not like {w!r}"
@@ -91,7 +91,7 @@ def assert_same(got, want, tolerance=1e-11):
 
 
 def assert_like_si(got, want, dimensions, tolerance=1e-10):
-    """The numbers of plain JAX in SI, leaf by leaf, in the stated dimensions (`None`: plain)."""
+    """Assert plain JAX's numbers in SI, leaf by leaf, in the stated dimensions (`None`: plain)."""
     leaves = jax.tree.leaves(got, is_leaf=is_quantity)
     numbers = jax.tree.leaves(want, is_leaf=tj.is_structured)
     assert len(leaves) == len(numbers) == len(dimensions)
@@ -108,7 +108,7 @@ def assert_like_si(got, want, dimensions, tolerance=1e-10):
 
 
 def central_difference(f, x, step=1e-6):
-    """The Jacobian `(*out, *x)` of a function of one array of numbers, one entry at a time."""
+    """Return the Jacobian `(*out, *x)` of a function of one array, one entry at a time."""
     x = np.asarray(x, float)
     columns = []
     for i in range(x.size):
@@ -120,5 +120,5 @@ def central_difference(f, x, step=1e-6):
 
 
 def arange(n, unit, start=1.0):
-    """`start`, `start + 1`, … in a unit."""
+    """Return `start`, `start + 1`, … in a unit."""
     return (start + jnp.arange(float(n))) * tj.unit(unit)

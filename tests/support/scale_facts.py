@@ -4,7 +4,7 @@ from tanjax.scale.graph._graph import Exponents, Use
 
 
 def exponents_at(graph, of, **more):
-    """Exponents of some values and uses, from pairs; all others are 0."""
+    """Return exponents of some values and uses, from pairs; others are 0."""
     found = {Use: [0] * len(graph.uses), None: [0] * len(graph.values)}
     for thing, exponent in of:
         found[Use if type(thing) is Use else None][thing.index] = exponent
@@ -12,7 +12,7 @@ def exponents_at(graph, of, **more):
 
 
 def magnitudes_of(graph, of):
-    """Magnitudes of some values, from pairs; of all others nothing is known."""
+    """Return magnitudes of some values, from pairs; others are unknown."""
     found = [None] * len(graph.values)
     for value, magnitude in of:
         found[value.index] = magnitude

@@ -1,4 +1,4 @@
-"""A function of tensors called with torch's and with ours; structured tensors against JAX."""
+"""Compare functions of torch's tensors and of ours; structured tensors with JAX."""
 
 import contextlib
 
@@ -14,12 +14,12 @@ RANDOM = np.random.default_rng(5)
 
 
 def alike(x, t):
-    """A plain tensor in the class of `x`."""
+    """Return a plain tensor in the class of `x`."""
     return tjt.from_torch(t) if isinstance(x, tjt.Tensor) else t
 
 
 def _answer(function, inputs, gradient):
-    """Results, and gradients of a sum in which every number has another weight; or an error."""
+    """Return results, and gradients of a weighted sum of all numbers; or an error."""
     floats = [x.requires_grad_() for x in inputs if gradient and x.is_floating_point()]
     try:
         results = torch.utils._pytree.tree_leaves(function(*inputs))
@@ -37,7 +37,7 @@ def _answer(function, inputs, gradient):
 
 
 def assert_same_as_torch(function, *inputs, rtol=1e-9, gradient=True):
-    """Same sizes, dtypes, numbers and gradients from plain tensors and from ours, or errors."""
+    """Assert equal sizes, dtypes, numbers and gradients of plain tensors and ours, or errors."""
     expected = _answer(function, [x.clone() for x in inputs], gradient)
     actual = _answer(function, [tjt.from_torch(x) for x in inputs], gradient)
     if isinstance(expected, Exception):
@@ -56,7 +56,7 @@ def assert_same_as_torch(function, *inputs, rtol=1e-9, gradient=True):
 
 @contextlib.contextmanager
 def compilations():
-    """A list that grows by each program that JAX compiles."""
+    """Return a list that grows by each program that JAX compiles."""
     found = []
 
     def listen(name, *_, **__):
@@ -79,12 +79,12 @@ def definite(n):
 
 
 def floats(tree):
-    """The leaves that have a derivative."""
+    """Return the leaves that have a derivative."""
     return [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
 
 
 def assert_agree(got, expected, rtol=1e-9):
-    """Two trees have the same numbers, and arrays of the same types."""
+    """Assert that two trees have the same numbers, and arrays of the same types."""
     if isinstance(expected, tj.AbstractArray):
         assert type(got) is type(expected)
     for x, y in zip(floats(got), floats(expected), strict=True):
@@ -92,7 +92,7 @@ def assert_agree(got, expected, rtol=1e-9):
 
 
 def assert_gradients_agree(torch_function, jax_function, *arrays, densify="error"):
-    """Values and gradients in torch are those of JAX."""
+    """Assert that values and gradients in torch are those of JAX."""
     with tj.densify(densify):
         tensors = [tjt.from_jax(a, requires_grad=True) for a in arrays]
         loss = torch_function(*tensors)

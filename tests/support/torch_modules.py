@@ -1,4 +1,4 @@
-"""Modules as strangers write them, with arguments: what a bridge to torch must take as they are."""
+"""Modules as users write them, with arguments, for tests of a bridge to torch."""
 
 import torch
 import torch.nn.functional as F
@@ -91,7 +91,7 @@ class Nested(Module):
 
 
 class Detaching(Module):
-    """What torch does not differentiate, and writes into views."""
+    """A module with operations that torch does not differentiate, and with writes into views."""
 
     def forward(self, x):
         with torch.no_grad():

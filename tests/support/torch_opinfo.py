@@ -2,35 +2,36 @@
 
     python tests/support/torch_opinfo.py --samples 6 --json results.json [--only add,mul]
 
-A case is a call of an operation on one of its sample inputs: forward, and backward of a random
-cotangent where the database says that a gradient exists. The answer of a case is one of these:
+A case is a call of an operation on one of its sample inputs: forward, and backward with a random
+cotangent if the database says that a gradient exists. The answer of a case is one of these:
 
 * `right`: values, dtypes, shapes and gradients are torch's;
 * `wrong value`, `wrong type` (a dtype, a shape or the number of results), `wrong gradient`;
 * `cut gradient`: a result or an input has no gradient although torch's has;
-* `refused`: an error of ours says by name what is missing; `raises`: another error;
+* `refused`: an error of ours names the missing part; `raises`: another error;
 * `not raised` (of error inputs): torch refuses the arguments, and ours gives a result.
 
-Numbers agree when they differ by less than 2e-5 (float32), 1e-9 (float64) of the largest entry of
-the array, or of 0.01, where a result is what rounding leaves of 0. Where float32 differs by more,
-torch in float64 judges: ours may be four times as far from it as torch in float32 is, no farther.
+Numbers agree if they differ by less than 2e-5 (float32) or 1e-9 (float64). The error is relative to
+the largest entry of the array, or to 0.01, as a result may be the rounding of a 0. If float32
+differs by more, torch in float64 judges: ours may be at most four times as far from it as torch in
+float32 is.
 
 The names of core ATen are those of the operations with an overload that torch tags `Tag.core`.
 Every OpInfo belongs to one group:
 
-* `core`: its name (`aten_name` or `name`) is such a name;
-* `reach`: a function with another name (`nn.functional.linear`, `fft.rfft`, `std`) whose first
-  sample inputs, run on plain torch, reach operations of core ATen and no others, but for those that
+* `core`: its name (`aten_name` or `name`) is in this set;
+* `reach`: a function with another name (`nn.functional.linear`, `fft.rfft`, `std`). Its first
+  sample inputs, run on plain torch, reach only operations of core ATen, or operations that
   `torch._decomp.core_aten_decompositions()`, the table of `torch.export`, defines by core ATen;
 * `more`: all the others. They are measured too, and counted apart.
 
-The cases of an OpInfo are its first `--samples` sample inputs for the CPU in float32 and float64
-(forward and backward), in int64, bool and complex64 (forward); for the first sample in float32 the
-in-place and the `out=` variant; and its error inputs, where torch raises and so must we. Results
-that differ for eight seeds on plain torch, and those of `empty_like` and its kin, are compared in
-dtype and shape only.
+The cases of an OpInfo are its first `--samples` sample inputs for the CPU: forward and backward in
+float32 and float64, forward in int64, bool and complex64. The first sample in float32 also runs the
+in-place and the `out=` variant. For its error inputs torch raises, and so must ours. Some results
+are compared in dtype and shape only: those of `empty_like` and similar functions, and those that
+differ for eight seeds on plain torch.
 
-Each operation has `--limit` seconds, and a process that is started anew when it hangs or dies.
+Each operation has `--limit` seconds, in a process that is started again if it hangs or dies.
 """
 
 import argparse
@@ -65,16 +66,16 @@ BACKWARD = (torch.float32, torch.float64)
 TOLERANCE = {torch.float32: 2e-5, torch.complex64: 2e-5}
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
-# Not run: code of CUDA, sparse layouts, and sizes that never reach a tensor.
+# Not run: CUDA code, sparse layouts, and sizes that never reach a tensor.
 EXCLUDED = ("jiterator_", "to_sparse", "sparse.", "broadcast_shapes")
 # Their values are undefined: dtype and shape are compared.
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided")
 UNDEFINED += ("new_empty", "new_empty_strided")
 # Torch itself is less exact: its gradient of `hardsigmoid` has 1 / 6 in float32.
 LESS_EXACT = {"nn.functional.hardsigmoid": {torch.float64: 1e-7}}
-# Torch leaves open which of equal entries an index means.
+# Torch leaves the choice among indices of equal entries open.
 TIES = ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode")
-# Neither an entry nor a decomposition, what torch does to memory, made of nothing: parts of names.
+# Neither an entry nor a decomposition, operations on memory, creation: parts of names.
 UNSERVED = ("polynomial", "bessel_j", "bessel_k", "bessel_y", "airy", "ldl_", "fractional_max")
 UNSERVED += ("histogram", "hash_tensor", "segment_reduce", "chalf", "resize", "tensor_split")
 UNSERVED += ("linear_cross_entropy", "signal.windows")
@@ -83,7 +84,7 @@ _NEUTRAL = {"detach", "lift_fresh", "lift"}  # copies of a reference: torch tags
 
 @functools.cache
 def database():
-    """Torch's OpInfos. Its module wants `expecttest` for a base class that is not used here."""
+    """Return torch's OpInfos. Their module needs `expecttest` for a base class unused here."""
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase = unittest.TestCase
     sys.modules.setdefault("expecttest", stand_in)
@@ -94,7 +95,7 @@ def database():
 
 @functools.cache
 def core_overloads():
-    """The overloads that torch tags as core ATen."""
+    """Return the overloads that torch tags as core ATen."""
     names = [n.partition("::")[2] for n in torch._C._dispatch_get_all_op_names() if "aten::" in n]
     parts = [name.partition(".") for name in names]
     ops = [getattr(getattr(torch.ops.aten, p), overload or "default") for p, _, overload in parts]
@@ -103,12 +104,12 @@ def core_overloads():
 
 @functools.cache
 def core_names():
-    """The names of core ATen."""
+    """Return the names of core ATen."""
     return frozenset(op.overloadpacket.__name__ for op in core_overloads())
 
 
 class _Recording(TorchDispatchMode):
-    """The names of the operations that are called, without the underscore of a write."""
+    """Record the names of the called operations, without the underscore of a write."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -118,7 +119,7 @@ class _Recording(TorchDispatchMode):
 
 
 def group_of(op):
-    """`core`, `reach` or `more`."""
+    """Return `core`, `reach` or `more`."""
     if {op.aten_name, op.name} & core_names():
         return "core"
     dtype = next((d for d in DTYPES if d in op.dtypes), None)
@@ -135,7 +136,7 @@ def group_of(op):
     return "reach" if names and names <= core_names() | lowered else "more"
 
 
-_MANUAL_SEED = torch.manual_seed  # some OpInfos set a seed themselves: that one is replaced
+_MANUAL_SEED = torch.manual_seed  # some OpInfos set a seed themselves: that seed is replaced
 
 
 def _seed(seed):
@@ -145,14 +146,14 @@ def _seed(seed):
 
 
 def samples_of(op, dtype, requires_grad, seed):
-    """Sample inputs for the CPU, the same at each call."""
+    """Return sample inputs for the CPU, the same at each call."""
     _seed(seed)
     with torch.random.fork_rng():
         return list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
 
 
 class Mismatch(Exception):
-    """What differs: `answer` is its kind."""
+    """A difference; `answer` is its kind."""
 
     def __init__(self, answer, words):
         super().__init__(words)
@@ -160,35 +161,35 @@ class Mismatch(Exception):
 
 
 class _FromNothing(TorchDispatchMode):
-    """Operations without a tensor among their arguments are answered by our table."""
+    """Answer operations without a tensor among their arguments by our table."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return tjt.Tensor.__torch_dispatch__(func, types, args, kwargs)
 
 
 def plain(t):
-    """The same numbers, as a leaf."""
+    """Return the same numbers, as a leaf."""
     return t.detach().clone().requires_grad_(t.requires_grad)
 
 
 def ours(t):
-    """A leaf of ours with the same numbers."""
+    """Return a leaf of ours with the same numbers."""
     return tjt.from_torch(t.detach()).requires_grad_(t.requires_grad)
 
 
 def wide(t):
-    """The same numbers with twice the bits."""
+    """Return the same numbers with twice the bits."""
     dtype = WIDER.get(t.dtype, t.dtype)
     return t.detach().to(dtype, copy=True).requires_grad_(t.requires_grad)
 
 
 def tensors_of(tree):
-    """The tensors among results or arguments, in order."""
+    """Return the tensors among results or arguments, in order."""
     return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def back(t):
-    """A plain tensor with the numbers of ours."""
+    """Return a plain tensor with the numbers of ours."""
     found = tjt.to_torch(t.detach()) if isinstance(t, tjt.Tensor) else t.detach()
     if found.dtype != t.dtype or found.shape != t.shape:
         raise Mismatch(TYPE, f"says {_kind(t)}, holds {_kind(found)}")
@@ -207,7 +208,7 @@ def _resolved(t):
 
 
 def far(found, expected):
-    """The largest difference in tolerances, where it is more than one; else 0."""
+    """Return the largest difference in tolerances if it exceeds one; else 0."""
     a, b = ((t.float() if t.dtype is torch.bfloat16 else t).numpy() for t in (found, expected))
     if not (expected.is_floating_point() or expected.is_complex()):
         return 0.0 if np.array_equal(a, b) else np.inf
@@ -226,7 +227,7 @@ def _far(a, b, tolerance):
 
 
 def _as_near(found, expected, judge):
-    """Whether ours is as near to torch with twice the bits as torch is."""
+    """True if ours is as near to torch with twice the bits as torch is."""
     a, b, c = (t.numpy().astype(np.complex128) for t in (found, expected, judge))
     finite = np.isfinite(c)
     if not (np.array_equal(np.isfinite(a), finite) and np.array_equal(np.isfinite(b), finite)):
@@ -246,7 +247,7 @@ def compare(found, expected, judge, answer, what, values=True):
         try:
             if _as_near(found, expected, _resolved(judge().detach())):
                 return
-        except Exception:  # torch itself does not serve the wider dtype
+        except Exception:  # torch itself lacks the wider dtype
             pass
     if distance:
         few = [str(t.flatten()[:4].tolist())[:90] for t in (found, expected)]
@@ -255,7 +256,7 @@ def compare(found, expected, judge, answer, what, values=True):
 
 
 class Run:
-    """One call, with what it gave and the gradients of its leaves."""
+    """One call, with its results and the gradients of its leaves."""
 
     def __init__(self, call, make, sample, process=None, seed=0):
         given = (sample.input, sample.args, sample.kwargs)
@@ -270,7 +271,7 @@ class Run:
         self.smooth = [t for t in tensors_of(self.out) if t.requires_grad]
 
     def pull(self, cts):
-        """The gradient of every leaf."""
+        """Return the gradient of every leaf."""
         leaves = [t for t in tensors_of(self.given) if t.requires_grad]
         cts = [
             tjt.from_torch(c) if isinstance(t, tjt.Tensor) else c.to(t.dtype)
@@ -282,9 +283,9 @@ class Run:
 def check(call, sample, process=None, backward=False, values=True, ties=False):
     """Compare a call on plain tensors with one on ours. **Raises:** `Mismatch`.
 
-    `ties`: an index among the results may point at another one of equal entries.
+    `ties`: an index among the results may select another of several equal entries.
 
-    **Returns:** `None` where plain torch itself raises, else "right".
+    **Returns:** `None` if plain torch itself raises, else "right".
     """
     try:
         theirs = Run(call, plain, sample, process)
@@ -314,7 +315,7 @@ def check(call, sample, process=None, backward=False, values=True, ties=False):
 
 
 def _same_entries(x, found, expected):
-    """Whether distinct indices along an axis select the same entries."""
+    """True if distinct indices along an axis select the same entries."""
     for dim in range(x.ndim if found.shape == expected.shape else 0):
         i, j = (k if k.ndim == x.ndim else k.unsqueeze(dim) for k in (found, expected))
         try:
@@ -340,7 +341,7 @@ def _compare_gradients(mine, theirs, exact):
 
 
 def check_error(call, sample, words="torch raises"):
-    """Whether ours raises where torch does; `None` where torch does not."""
+    """Check that ours raises where torch does; return `None` where torch does not."""
     try:
         Run(call, plain, sample)
     except Exception:
@@ -353,7 +354,7 @@ def check_error(call, sample, words="torch raises"):
 
 
 def answer_of(function, *args, **kwargs):
-    """The answer of a check, and in words what is wrong."""
+    """Return the answer of a check, and a description of the fault."""
     try:
         return function(*args, **kwargs), ""
     except Mismatch as found:
@@ -364,7 +365,7 @@ def answer_of(function, *args, **kwargs):
 
 
 def comparable(op, call, sample):
-    """Whether the arguments define the values: eight seeds give the same on plain torch."""
+    """True if the arguments define the values: eight seeds give the same on plain torch."""
     try:
         with mock.patch("torch.manual_seed"):
             runs = [tensors_of(Run(call, plain, sample, None, seed).out) for seed in range(8)]
@@ -382,7 +383,7 @@ def spread(count):
 
 
 def cases_of(op, choose, dtypes=DTYPES, seed=0):
-    """The cases of an OpInfo: a mode, a number, and a function that returns the answer."""
+    """Yield the cases of an OpInfo: a mode, a number, and a function that returns the answer."""
 
     def call(first, args, kwargs):
         return op.gradcheck_wrapper(op.op, first, *args, **kwargs)
@@ -430,7 +431,7 @@ def _start():
 
 
 def _measured(number, args):
-    """What is written of one operation; `None` for one of another group."""
+    """Return the record of one operation; `None` for one of another group."""
     op, counts, wrong = database()[number], {}, []
     if args.group and group_of(op) not in args.group.split(","):
         return None
@@ -451,7 +452,7 @@ def _row(op, counts, wrong):
 
 
 def measure(args):
-    """Run the chosen operations. **Returns:** the rows that are written."""
+    """Run the chosen operations. **Returns:** the rows to write."""
     pool, rows = None, []
     for n, op in enumerate(database()):
         if args.only and op.name not in args.only.split(","):
@@ -467,7 +468,7 @@ def measure(args):
 
 
 def main():
-    """The program."""
+    """Run the program."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Factorizations and what follows from them."""
+"""Factorizations and the operations that use them."""
 
 from . import (
     eigh as eigh,

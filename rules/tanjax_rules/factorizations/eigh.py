@@ -30,9 +30,9 @@ def eigh_rule(
 ) -> tuple[tj.EighResult, Pullback]:
     r"""$V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(S))V^H$, with $S = V^H \bar V$.
 
-    The eigenvectors that second derivatives see never carry the promise: to the second order it
-    does not hold, because the gradient tells equal eigenvalues apart. Vectors whose cotangent is
-    zero in every entry are not used: then the gradient is that of `eigvalsh`, as JAX's is.
+    The eigenvectors that second derivatives use never carry the promise `invariant`: to second
+    order it does not hold, because the gradient tells equal eigenvalues apart. Vectors whose
+    cotangent is zero in every entry are unused: then the gradient is that of `eigvalsh`, as in JAX.
     """
     return rule_of_pairs(tj.eigh(whole(a)), invariant, lambda left, v: left @ adjoint(v))
 
@@ -40,14 +40,14 @@ def eigh_rule(
 def rule_of_pairs(
     pairs: tj.EighResult, invariant: bool, product: Function
 ) -> tuple[tj.EighResult, Pullback]:
-    """The rule, for what a type wants of the product of a matrix with the adjoint of the basis."""
+    """Return the rule; `product` multiplies a matrix by the adjoint of the basis for a type."""
     w, v = pairs
     group = gauge.groups(w)
     if not invariant:
         v = gauge.turned(v, group)
 
     def eigh_pullback(bar: tj.EighResult) -> Natural:
-        towards = adjoint(v) @ bar.eigenvectors  # what more of `bar` is needed are vectors
+        towards = adjoint(v) @ bar.eigenvectors  # the rest of `bar` enters by vectors
         if invariant:
             return product(v @ _of_distinct(w, group, towards, bar.eigenvalues), v)
         scale, unused = gauge.columns(bar.eigenvectors), gauge.unused(bar.eigenvectors)
@@ -61,7 +61,7 @@ def rule_of_pairs(
 
 
 def _of_distinct(w: Natural, group: Natural, towards: Natural, w_bar: Natural) -> Natural:
-    r"""The cotangent in the eigenbasis, and 0 between equal values; `towards` is $V^H\bar V$."""
+    r"""Return the cotangent in the eigenbasis, 0 between equal values; `towards` is $V^H\bar V$."""
     over = gauge.over_differences(w, gauge.same_value(group), 0.0)
     return over.astype(towards.dtype) * gauge.skew(towards) + gauge.embedded(w_bar, towards)
 
@@ -69,7 +69,7 @@ def _of_distinct(w: Natural, group: Natural, towards: Natural, w_bar: Natural) -
 def _of_equal(
     w: Natural, group: Natural, towards: Natural, w_bar: Natural, scale: Natural
 ) -> Natural:
-    """The same, and nan where the loss depends on what equal values do not determine."""
+    """Return the same, and nan where the loss depends on vectors that equal values leave open."""
     same, rotation = gauge.same_value(group), gauge.skew(towards)
     over = gauge.over_differences(w, gauge.ties(w, same, w_bar), 0.0)
     inner = over.astype(towards.dtype) * rotation + gauge.embedded(w_bar, towards)
@@ -79,7 +79,7 @@ def _of_equal(
 
 
 def _of_values_alone(v: Natural, w: Natural, group: Natural, w_bar: Natural) -> Natural:
-    """The left factor, whose right one is `adjoint(v)`: in the basis that `eigvalsh` has."""
+    """Return the left factor beside `adjoint(v)`, in the basis that `eigvalsh` has."""
     distinct = lambda: v * w_bar[..., None, :].astype(v.dtype)
     equal = lambda: v @ gauge.turned_diagonal(w_bar, group, v.dtype)
     left = gauge.if_any(gauge.any_shared(group), equal, distinct)
@@ -100,7 +100,7 @@ def eigh_push(
 def pushforward_of_pairs(
     pairs: tj.EighResult, invariant: bool, in_basis: Function
 ) -> tuple[tj.EighResult, Pullback]:
-    """The pushforward, for how a tangent of a type is seen in a basis."""
+    """Return the pushforward; `in_basis` transforms a tangent of a type into a basis."""
     w, v = pairs
     group = gauge.groups(w)
     if not invariant:
@@ -118,9 +118,9 @@ def pushforward_of_pairs(
 
 
 def _not_diagonal(same: Natural) -> Natural:
-    """The diagonal of a rotation is a phase: which one LAPACK takes is no function of the matrix.
+    """Exclude the diagonal of a rotation, a phase that LAPACK chooses arbitrarily.
 
-    As JAX, rules leave it where it is.
+    Rules leave the phase unchanged, as JAX does.
     """
     return same & ~jnp.eye(same.shape[-1], dtype=bool)
 
@@ -170,7 +170,7 @@ def eigh_kronecker(a: Shaped[tj.Kronecker, "n n"], *, invariant: bool = False) -
 
 
 def outer(vectors: Iterable[Vector]) -> Natural:
-    """The Kronecker product of vectors."""
+    """Return the Kronecker product of vectors."""
     first, *rest = vectors
     for v in rest:
         first = (first[:, None] * v).reshape(first.size * v.size)
@@ -178,7 +178,7 @@ def outer(vectors: Iterable[Vector]) -> Natural:
 
 
 def outer_sum(vectors: Iterable[Vector]) -> Natural:
-    """All sums of one entry of each vector, the first the slowest."""
+    """Return all sums of one entry of each vector; the first index is the slowest."""
     first, *rest = vectors
     for v in rest:
         first = (first[:, None] + v).reshape(first.size * v.size)
@@ -246,13 +246,13 @@ def _of_diagonal(a: Natural) -> tj.EighResult:
 
 
 def _of_kronecker(a: Natural) -> PyTree:
-    """Of 2 x 2 factors: found again in the product, up to a factor, which vectors do not see."""
+    """Recover 2 x 2 factors from their product up to a factor, which does not affect vectors."""
     (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2] / a[0, 0]), jnp.linalg.eigh(a[:2, :2])
     return tj.EighResult(jnp.kron(p, q), jnp.kron(u, v))
 
 
 def _of_kronecker_sum(a: Natural) -> PyTree:
-    """Of 2 x 2 factors: found again up to multiples of the identity."""
+    """Recover 2 x 2 terms from their Kronecker sum, up to multiples of the identity."""
     (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2]), jnp.linalg.eigh(a[:2, :2])
     return tj.EighResult((p[:, None] + q).ravel() - a[0, 0], jnp.kron(u, v))
 
@@ -279,7 +279,7 @@ def cases() -> Iterator[Case]:
     shifted = tj.Sum(laplacian, tj.Scaled(tj.Identity(4), s.positive()))
     yield Case(tj.eigh, s.normal(2, 3, 3))
     yield Case(tj.eigh, symmetric, invariant=True)
-    # LAPACK's choice of the phases is no function that differences could follow, and a loss that
+    # LAPACK's choice of phases is not a function that finite differences can follow. A loss that
     # depends on it has no symmetric second derivative.
     yield Case(tj.eigh, hermitian).declare(skip=("finite differences", "hessian"))
     for a, reference in (

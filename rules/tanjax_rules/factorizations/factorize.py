@@ -1,8 +1,8 @@
-"""Factor once, solve many: how each type is factorised, and what its parts are good for.
+"""Factor once, solve many: the factorization of each type, and the uses of its parts.
 
 The factor of a dense matrix is a constant to JAX. A solution is a `custom_linear_solve` in the
-matrix itself, and the logarithm of the determinant states its tangent, so that derivatives of any
-order solve with the same factor.
+matrix itself, and the logarithm of the determinant states its tangent. So derivatives of any order
+solve with the same factor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _solve_dense(by_factor: Function) -> Function:
-    """A solution with the matrix or its transpose, given one with the factor alone."""
+    """Return a solver for the matrix or its transpose, from a solver by the factor alone."""
 
     def solve(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
         a = whole(matrix)
@@ -72,7 +72,7 @@ def _by_lu(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
 
 
 def _by_cholesky(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    """The transpose of a Hermitian matrix is its conjugate."""
+    """Solve by a Cholesky factor; the transpose of a Hermitian matrix is its conjugate."""
     (factor,) = map(lax.stop_gradient, parts)
     factor = jnp.conj(factor) if transposed else factor
     divide = lambda y, **how: lax.linalg.triangular_solve(
@@ -82,7 +82,7 @@ def _by_cholesky(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natur
 
 
 def _slogdet_dense(solve: Function, value: Function) -> Function:
-    """Sign and logarithm of a value that the factor tells, differentiated by the matrix."""
+    """Return sign and logarithm by the factor, differentiated by the matrix."""
 
     @tj.rules.custom_jvp
     def slogdet(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Natural, Natural]:
@@ -245,13 +245,13 @@ def inv_quad_logdet(a: Shaped[tj.AbstractArray, "... m n"], b: Columns) -> tuple
 
 
 def defined(a: Natural, b: Natural) -> tuple[Scalar, Scalar]:
-    """What `inv_quad_logdet` means."""
+    """The definition of `inv_quad_logdet`."""
     x = jnp.linalg.solve(a, b)
     return jnp.sum(jnp.conj(b) * x), jnp.linalg.slogdet(a).logabsdet
 
 
 def cases() -> Iterator[Case]:
-    """Every type that is factorised in its own way, through what follows from both results."""
+    """Every type with its own factorization, through operations that use both results."""
     from tanjax.testing import Case, Samples
 
     s = Samples(14)

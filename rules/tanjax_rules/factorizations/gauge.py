@@ -1,17 +1,16 @@
-r"""Vectors that are not unique: what a loss may ask of them, and how a rule finds out.
+r"""Vectors that are not unique: which losses have a derivative, and how a rule detects them.
 
-To equal eigenvalues belongs a space, not vectors: any unitary combination of a basis is as good,
-and none of them is a differentiable function of the matrix. A loss that depends on the space alone
-has a derivative all the same, and its cotangent shows it. With $S = V^H \bar V$, within equal
-eigenvalues:
+Equal eigenvalues have a space, not vectors: any unitary combination of a basis is as good, and none
+is a differentiable function of the matrix. A loss that depends only on the space has a derivative,
+and its cotangent shows that. With $S = V^H \bar V$, within equal eigenvalues:
 
 - the skew part of $S$ is zero: the loss does not change if the basis is turned;
 - $\bar\lambda$ is constant: the loss does not tell the eigenvalues apart.
 
-The second is needed because a function of a matrix, $V f(\lambda) V^H$, passes the first although
-its derivative contains $f'(\lambda)$, which no cotangent of the factors has. It fails the second,
-unless by chance, as the basis of a diagonal matrix is one where chance is likely. So rules turn the
-basis within equal eigenvalues (`turn`) by a fixed unitary matrix that means nothing to any loss.
+A function of a matrix, $V f(\lambda) V^H$, passes the first condition although its derivative
+contains $f'(\lambda)$, which no cotangent of the factors has. It fails the second, unless by
+chance. For the basis of a diagonal matrix that chance is high. So rules turn the basis within equal
+eigenvalues (`turn`) by a fixed generic unitary matrix.
 """
 
 from __future__ import annotations
@@ -30,49 +29,49 @@ if TYPE_CHECKING:
     from tanjax.testing import Case
 
 
-# What is not asked of an implementation that is made of operations which are checked themselves,
-# and differentiated by AD: that JAX's transformations compose.
+# Stages skipped for an implementation that consists of checked operations and is differentiated by
+# AD: there JAX's transformations compose.
 COMPOSED = ("hessian", "vmap", "one argument", "checkpoint", "scan", "public lowering", "variants")
 
 
 def composed(case: Case) -> Case:
-    """A case whose implementation is made of checked operations."""
+    """Return a case whose implementation consists of checked operations."""
     skip = (*case.options.get("skip", ()), *COMPOSED)
     return case.declare(skip=tuple(dict.fromkeys(skip)))
 
 
 def whole(a: Natural) -> Natural:
-    """All entries of an array that stores them."""
+    """Return all entries of an array that stores them."""
     if isinstance(a, tj.Symmetric | tj.Hermitian):
         return a.data
     return a.to_dense() if tj.is_structured(a) else jnp.asarray(a)
 
 
 def adjoint(x: Natural) -> Natural:
-    """The conjugate transpose."""
+    """Return the conjugate transpose."""
     return jnp.conj(jnp.swapaxes(x, -1, -2))
 
 
 def outside(basis: Natural, x: Natural) -> Natural:
-    """What of columns is not in the span of a unitary basis."""
+    """Return the part of columns outside the span of a unitary basis."""
     return x - basis @ (adjoint(basis) @ x)
 
 
 def skew(x: Natural) -> Natural:
-    """The skew-Hermitian part."""
+    """Return the skew-Hermitian part."""
     return (x - adjoint(x)) / 2
 
 
 def embedded(d: Natural, like: Natural) -> Natural:
-    """Vectors as diagonal matrices, in the dtype of another array."""
+    """Return vectors as diagonal matrices, in the dtype of another array."""
     return d[..., None, :].astype(like.dtype) * jnp.eye(d.shape[-1], dtype=like.dtype)
 
 
 def tolerance(w: Natural) -> Natural:
-    """Below which neighbouring eigenvalues count as equal.
+    """Return the distance below which neighbouring eigenvalues count as equal.
 
-    Of matrices with eigenvalues of high multiplicity, LAPACK's come at most 14 rounding errors
-    apart, for every size up to 512. It is not to be larger: of 512 random eigenvalues in float32
+    For matrices with eigenvalues of high multiplicity, LAPACK's differ by at most 14 rounding
+    errors, for every size up to 512. It must not be larger: of 512 random eigenvalues in float32
     some neighbours differ by a few hundred, and a loss may tell them apart.
     """
     eps = jnp.finfo(w.dtype).eps
@@ -80,9 +79,9 @@ def tolerance(w: Natural) -> Natural:
 
 
 def groups(w: Natural) -> Natural:
-    """The number of the group of equal values that each of the sorted values `(..., n)` is in.
+    """Return for each sorted value `(..., n)` the number of its group of equal values.
 
-    What rules keep between their passes: `same_value` makes a matrix of it where one is needed.
+    Rules keep this between their passes; `same_value` makes a matrix of it on demand.
     """
     far = jnp.abs(jnp.diff(w, axis=-1)) > tolerance(w)
     group = jnp.cumsum(far, axis=-1)
@@ -90,17 +89,17 @@ def groups(w: Natural) -> Natural:
 
 
 def same_value(group: Natural) -> Natural:
-    """Which values are equal: a Boolean matrix `(..., n, n)`."""
+    """Return a Boolean matrix `(..., n, n)` that is true for pairs of equal values."""
     return group[..., :, None] == group[..., None, :]
 
 
 def any_shared(group: Natural) -> Natural:
-    """Whether any two values are equal."""
+    """True if any two values are equal."""
     return jnp.any(group[..., 1:] == group[..., :-1])
 
 
 def mirrors(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
-    """A generic vector `(..., n)`, of length 1 in each group of equal values, 0 in one of one."""
+    """Return a generic vector `(..., n)`, of length 1 in each group of several values; else 0."""
     real = jnp.finfo(dtype).dtype
     i = jnp.arange(1, group.shape[-1] + 1, dtype=real)
     vector = 1 + jnp.mod((0.6180339887 + 0.1 * seed) * i, 1)
@@ -113,14 +112,14 @@ def mirrors(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
 
 
 def group_sums(group: Natural, x: Natural) -> Natural:
-    """For each value, the sum of `x` over those that are equal to it."""
+    """Return for each value the sum of `x` over its group of equal values."""
     return jnp.matvec(same_value(group).astype(x.dtype), x)
 
 
 def turn(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
-    """The unitary matrix that turns each group of equal values, a reflection at a generic vector.
+    """Return the unitary matrix that reflects each group of equal values at a generic vector.
 
-    Groups of one are left as they are.
+    Groups of one value are unchanged.
     """
     u = mirrors(group, dtype, seed)
     products = 2 * u[..., :, None] * jnp.conj(u[..., None, :])
@@ -131,9 +130,9 @@ def turn(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
 def turned_diagonal(
     d: Natural, group: Natural, dtype: DTypeLike, apart: Natural | None = None
 ) -> Natural:
-    """`T @ diag(d) @ S`, for what `turned` multiplies two bases by, `S` the one with `apart`.
+    """Return `T @ diag(d) @ S`, with `T` and `S` the factors of `turned`, `S` the one with `apart`.
 
-    `T` and `S` are reflections: what is not on the diagonal are outer products of vectors.
+    `T` and `S` are reflections: the off-diagonal part consists of outer products of vectors.
     """
     u = v = mirrors(group, dtype)
     if apart is not None:
@@ -148,12 +147,12 @@ def turned_diagonal(
 
 
 def turned(basis: Natural, group: Natural, apart: Natural | None = None) -> Natural:
-    """A basis, turned within groups of equal values: where there are none, as it is.
+    """Return a basis turned within groups of equal values; without groups, the basis itself.
 
-    `apart`: groups whose vectors are turned in another way. Turned twice it is the basis again.
+    `apart`: groups whose vectors are turned in another way. A second turn restores the basis.
 
-    The product, and the like in pullbacks, are a tenth and more of the time of `eigh`: so what only
-    equal values or unused vectors ask for is a branch that is not taken.
+    The product, and similar ones in pullbacks, take a tenth and more of the time of `eigh`. So the
+    work for equal values or unused vectors is in a branch that is not taken.
     """
 
     def by_product() -> Natural:
@@ -166,34 +165,34 @@ def turned(basis: Natural, group: Natural, apart: Natural | None = None) -> Natu
 
 
 def if_any(condition: Natural, then: Function, otherwise: Function) -> Natural:
-    """One of two arrays, of which only one is computed (both, under `jax.vmap`)."""
+    """Return one of two arrays, and compute only that one (both, under `jax.vmap`)."""
     alike = lambda branch: lambda: tj.rules.align(branch(), condition)
     return lax.cond(jnp.any(condition), alike(then), alike(otherwise))
 
 
 def over_differences(w: Natural, same: Natural, fill: Factor) -> Natural:
-    """`1 / (w_j - w_i)`, and `fill` where they are equal; 0 on the diagonal."""
+    """Return `1 / (w_j - w_i)`, and `fill` where they are equal; 0 on the diagonal."""
     gaps = w[..., None, :] - w[..., :, None]
     inverse = jnp.where(same, jnp.asarray(fill, w.dtype), 1 / jnp.where(same, 1, gaps))
     return jnp.where(jnp.eye(w.shape[-1], dtype=bool), jnp.zeros((), w.dtype), inverse)
 
 
 def columns(x: Natural) -> Natural:
-    """The norms of the columns."""
+    """Return the norms of the columns."""
     return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=-2))
 
 
 def depends_on_basis(same: Natural, rotation: Natural, scale: Natural) -> Natural:
-    """Where a loss turns the basis: `rotation`, the skew part of `S`, is more than rounding.
+    """True where a loss turns the basis: `rotation`, the skew part of `S`, exceeds rounding.
 
-    `scale`: how large the columns of the cotangent are, `(..., n)`.
+    `scale`: the norms of the columns of the cotangent, `(..., n)`.
     """
     limit = _root_of_precision(scale) * (scale[..., None, :] + scale[..., :, None])
     return same & (jnp.abs(rotation) > limit)
 
 
 def tells_apart(same: Natural, w_bar: Natural) -> Natural:
-    """Where a loss tells equal values apart: their cotangents differ by more than rounding."""
+    """True where a loss tells equal values apart: their cotangents differ by more than rounding."""
     size = jnp.abs(w_bar)
     largest = jnp.max(size, axis=-1, keepdims=True, initial=0)[..., None]
     local = jnp.maximum(size[..., None, :], size[..., :, None])
@@ -203,7 +202,7 @@ def tells_apart(same: Natural, w_bar: Natural) -> Natural:
 
 
 def ties(w: Natural, same: Natural, w_bar: Natural) -> Natural:
-    """Equal values for a loss: those of a group, but for two numbers that it tells apart."""
+    """Return pairs of a group that are equal for a loss: it does not tell them apart."""
     differ = w[..., None, :] != w[..., :, None]
     return same & ~(differ & tells_apart(same, w_bar))
 
@@ -211,12 +210,12 @@ def ties(w: Natural, same: Natural, w_bar: Natural) -> Natural:
 def too_much_is_missing(
     w: Natural, same: Natural, w_bar: Natural, scale: Natural, inner: Natural
 ) -> Natural:
-    r"""Whether what rounding hides of equal values is seen in the gradient `V inner V^H`.
+    r"""True if rounding of equal values hides a relevant part of the gradient `V inner V^H`.
 
-    A function of a matrix tells equal values apart, and its `inner` has, off the diagonal, numbers
-    as large as the differences on the diagonal. The quotient of the rotation and the gap is
-    rounding there. One such pair of a thousand matters as little as the rounding of all others: up
-    to $\epsilon^{1/4}$ of the gradient. `scale`: as in `depends_on_basis`.
+    A function of a matrix tells equal values apart. Its `inner` has off-diagonal numbers as large
+    as the differences on the diagonal. The quotient of the rotation and the gap is rounding there.
+    One such pair of a thousand matters as little as the rounding of all others: up to
+    $\epsilon^{1/4}$ of the gradient. `scale`: as in `depends_on_basis`.
     """
     apart = jnp.abs(w_bar[..., None, :] - w_bar[..., :, None])
     gap = jnp.abs(w[..., None, :] - w[..., :, None])
@@ -227,11 +226,11 @@ def too_much_is_missing(
 
 
 def frobenius(x: Natural) -> Natural:
-    """The norm of each matrix `(..., 1, 1)`, whose squares neither overflow nor vanish."""
+    """Return the norm of each matrix `(..., 1, 1)`; squares neither overflow nor underflow."""
     over = lambda f, x: f(x, axis=(-2, -1), keepdims=True, initial=0)
     if jnp.iscomplexobj(x):
         largest = over(jnp.max, jnp.abs(x))
-    else:  # the absolute values would be another matrix
+    else:  # `abs` would form another matrix
         largest = jnp.maximum(over(jnp.max, x), -over(jnp.min, x))
     scaled = x * (1 / jnp.maximum(largest, jnp.finfo(x.dtype).tiny)).astype(x.dtype)
     squares = jnp.real(scaled * jnp.conj(scaled))
@@ -239,12 +238,12 @@ def frobenius(x: Natural) -> Natural:
 
 
 def unused(x_bar: Natural) -> Natural:
-    """Whether the cotangent of vectors is zero in every entry, of each matrix of a batch."""
+    """True for each matrix of a batch whose cotangent of vectors is zero in every entry."""
     return jnp.all(x_bar == 0, axis=(-2, -1), keepdims=True)
 
 
 def where_unused(unused: Natural, alone: Function, both: Function) -> Natural:
-    """`alone` of the matrices of a batch whose vectors are unused, `both` of the others."""
+    """Return `alone` for matrices of a batch whose vectors are unused, `both` for the others."""
 
     def some_alone() -> Natural:
         return alone() if unused.ndim == 2 else jnp.where(unused, alone(), both())
@@ -253,18 +252,18 @@ def where_unused(unused: Natural, alone: Function, both: Function) -> Natural:
 
 
 def without_ties(a_bar: Natural, w: Natural, w_bar: Natural) -> Natural:
-    """The cotangent of a matrix, or nan where values that are the very same have two cotangents."""
+    """Return the cotangent of a matrix, or nan where identical values have different cotangents."""
     ties = tells_apart(w[..., None, :] == w[..., :, None], w_bar)
     return spoiled(a_bar, jnp.any(ties, axis=(-2, -1), keepdims=True))
 
 
 def is_seen(x: Natural, scale: Natural) -> Natural:
-    """Where something that should vanish is more than rounding."""
+    """True where an entry that should vanish exceeds rounding."""
     return jnp.abs(x) > _root_of_precision(scale) * scale
 
 
 def spoiled(x: Natural, bad: Natural) -> Natural:
-    """`x`, and nan where it is not defined."""
+    """Return `x`, with nan where it is undefined."""
     return jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), x)
 
 

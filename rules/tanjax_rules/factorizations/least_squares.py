@@ -34,7 +34,7 @@ def pinv_hermitian(a: Shaped[tj.Hermitian, "m n"], rtol: Factor | None = None) -
 
 @tj.pinv.implementation(tj.Triangular, differentiate=True)
 def pinv_triangular(a: Shaped[tj.Triangular, "m n"], rtol: Factor | None = None) -> Matrix:
-    """Dense: a singular triangular matrix has a pseudo-inverse that is not triangular."""
+    """Return a dense pseudo-inverse: that of a singular triangular matrix is not triangular."""
     return tj.pinv(whole(a), rtol)
 
 
@@ -78,7 +78,7 @@ def pinv_blocks(
 def pinv_low_rank(
     a: Shaped[tj.LowRank, "m n"], rtol: Factor | None = None
 ) -> Shaped[AnyArray, "n m"]:
-    """Of `q @ core @ p.T`, with unitary columns: `conj(p) @ pinv(core) @ q^H`."""
+    """Return `conj(p) @ pinv(core) @ q^H` for `q @ core @ p.T`, with unitary columns."""
     q, p, core = thin_core(a)
     return tj.LowRank(jnp.conj(p) @ tj.pinv(core, rtol), jnp.conj(q))
 
@@ -98,7 +98,7 @@ def lstsq(
 def lstsq_rule(
     a: Shaped[DenseArray | tj.AbstractArray, "... m n"], b: Natural, rcond: Factor | None = None
 ) -> tuple[Natural, Pullback]:
-    r"""With $w = A^{+H}\bar x$ and $r = b - Ax$: three thin products, and $\bar b = w$.
+    r"""The rule, with $w = A^{+H}\bar x$, $r = b - Ax$: three thin products, and $\bar b = w$.
 
     $\bar A = -w x^H + r\,(A^+ w)^H + (A^{+H}x)\,((I - A^+ A)\bar x)^H$.
     """
@@ -130,13 +130,13 @@ def lstsq_rule(
 
 
 def _side_by_side(parts: Sequence[Natural]) -> Natural:
-    """Columns next to each other, of batches that broadcast."""
+    """Concatenate columns of batches that broadcast."""
     batch = jnp.broadcast_shapes(*(p.shape[:-2] for p in parts))
     return jnp.concatenate([jnp.broadcast_to(p, (*batch, *p.shape[-2:])) for p in parts], axis=-1)
 
 
 def _summed_to(x: Natural, shape: tuple[int, ...]) -> Natural:
-    """Sum over the leading axes that a right-hand side was broadcast along."""
+    """Sum over the leading axes along which a right-hand side was broadcast."""
     x = jnp.sum(x, axis=tuple(range(x.ndim - len(shape))))
     kept = tuple(i for i, n in enumerate(shape) if n == 1 and x.shape[i] != 1)
     return jnp.sum(x, axis=kept, keepdims=True)
@@ -198,7 +198,7 @@ def cases() -> Iterator[Case]:
         yield composed(Case(tj.condition_number, a))
     yield composed(Case(tj.condition_number, triangular, p=1))
     yield composed(Case(tj.condition_number, s.regular(3), p=-2))
-    # Columns that depend on each other, or are zero: a step of differences changes the rank.
+    # Dependent or zero columns: a step of finite differences changes the rank.
     u, v = s.complex(3, 1), s.normal(4, 2).at[:, 1].set(0.0)
     for a in (tj.LowRank(u[:, [0, 0]], s.complex(2, 2)), tj.LowRank(s.normal(2, 2), v)):
         for case in (Case(tj.pinv, a), Case(tj.lstsq, a, s.normal(a.shape[0]))):

@@ -27,7 +27,7 @@ _WITH_VALUES = (tj.Diagonal, tj.Identity, tj.Circulant, tj.SymTridiagonal)
 
 @tj.operation(dense=True, units="a: u -> u")
 def frobenius(a: Natural) -> Natural:
-    r"""The root of the sum of all squares: what `norm` without order is.
+    r"""Return the root of the sum of all squares, the default norm.
 
     **Derivative:** $\bar y\,\overline{A} / \|A\|$, and 0 at 0.
     """
@@ -59,7 +59,7 @@ def norm(
     axis: Axis = None,
     keepdims: bool = False,
 ) -> Natural:
-    """By the singular values, where a type has them cheaply, or by the dense array."""
+    """Return the norm by the singular values, if they are cheap, or by the dense array."""
     if axis is not None or keepdims or a.ndim != 2:
         hint = "leave out `axis` and `keepdims`" if a.ndim == 2 else "take a vector as it is"
         return tj.norm(tj.densified(a, "norm", hint), ord, axis, keepdims)
@@ -80,14 +80,14 @@ def _check_order(ord: Order) -> None:
 
 
 def _of_values(s: Shaped[DenseArray, " k"], ord: Order) -> Scalar:
-    """Of all singular values, which are functions without kinks where two of them are equal."""
+    """Return the norm by all singular values, which are smooth functions where two are equal."""
     if ord == "nuc":
         return jnp.sum(s)
     return jnp.max(s, initial=0) if ord == 2 else jnp.min(s)
 
 
 def _has_all(a: Natural, parts: Sequence[Natural], join: Callable[[list[int]], int]) -> bool:
-    """Whether the singular values of parts are all those of the whole: the others are zero."""
+    """True if the parts' singular values are all those of the whole; otherwise others are zero."""
     return min(a.shape) == join([min(p.shape) for p in parts])
 
 
@@ -113,7 +113,7 @@ def norm_diagonal(
     axis: Axis = None,
     keepdims: bool = False,
 ) -> Natural:
-    """The sum of a row or a column is its one entry."""
+    """Return the norm; the sum of a row or a column is its one entry."""
     _check_order(ord)
     if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
         return norm(a, ord, axis, keepdims)
@@ -134,7 +134,7 @@ def norm_scaled(
 def norm_kronecker(
     a: Shaped[tj.Kronecker, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> Natural:
-    """A product, of every order; the least singular value may be a zero beside those products."""
+    """Return the product of the factors' norms; the least singular value may be 0 instead."""
     if axis is not None or keepdims or ord in (None, "fro"):
         return norm(a, ord, axis, keepdims)
     if ord == -2 and not _has_all(a, a.factors, math.prod):
@@ -164,7 +164,7 @@ def norm_blocks(
 def norm_circulant(
     a: Shaped[tj.Circulant, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> Natural:
-    """Every row and every column has the same entries."""
+    """Return the norm; every row and every column has the same entries."""
     if axis is not None or keepdims or ord not in (1, -1, math.inf, -math.inf):
         return norm(a, ord, axis, keepdims)
     return jnp.sum(jnp.abs(a.column))
@@ -174,7 +174,7 @@ def norm_circulant(
 def norm_low_rank(
     a: Shaped[tj.LowRank, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> Natural:
-    """That of the core between two factors with unitary columns, and zeros."""
+    """Return the norm of the core between two unitary factors, with zeros added."""
     if axis is not None or keepdims or ord not in _SPECTRAL:
         return norm(a, ord, axis, keepdims)
     _, _, core = thin_core(a)
@@ -187,7 +187,7 @@ def norm_low_rank(
 def norm_sparse(
     a: Shaped[tj.Sparse, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> Natural:
-    """The orders 1 and infinity are the sizes of what is stored, added along columns or rows."""
+    """Return the norm; orders 1 and infinity sum stored sizes along columns or rows."""
     if axis is not None or keepdims or ord not in (1, -1, math.inf, -math.inf):
         return norm(a, ord, axis, keepdims)
     along = int(abs(ord) == 1)
@@ -200,7 +200,7 @@ def norm_sparse(
 @tj.norm.implementation(tj.SymTridiagonal, differentiate=True)
 @tj.norm.implementation(tj.Banded, differentiate=True)
 def norm_band(a: Band, ord: Order = None, axis: Axis = None, keepdims: bool = False) -> Natural:
-    """The orders 1 and infinity are the sizes of the diagonals, added along columns or rows."""
+    """Return the norm; orders 1 and infinity sum the sizes of diagonals along columns or rows."""
     if axis is not None or keepdims or ord not in (1, -1, math.inf, -math.inf):
         return norm(a, ord, axis, keepdims)
     n, (lower, upper) = a.shape[0], widths(a)
@@ -216,7 +216,7 @@ def norm_band(a: Band, ord: Order = None, axis: Axis = None, keepdims: bool = Fa
 
 
 def cases() -> Iterator[Case]:
-    """Every order of every type that has it without its dense array."""
+    """Every order of every type that computes it without the dense array."""
     from tanjax.testing import Case, Samples
 
     s = Samples(16)

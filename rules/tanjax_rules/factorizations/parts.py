@@ -1,4 +1,4 @@
-"""Matrices of parts: their factors are those of the parts."""
+"""Matrices made of parts: their factors consist of those of the parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .factorize import root_of_diagonal
 
 
 def what_parts_have(plan: tj.FactorizationPlan, *parts: tj.Factorization) -> tj.FactorizationPlan:
-    """The plan with a root, and the diagonal of the inverse, only if every part has one."""
+    """Return the plan; it has a root, and the inverse's diagonal, only if every part has one."""
     if not all(f.has_root for f in parts):
         plan = plan._replace(root=None)
     if not all(f.plan.diagonal_of_inverse for f in parts):
@@ -27,7 +27,7 @@ def what_parts_have(plan: tj.FactorizationPlan, *parts: tj.Factorization) -> tj.
 
 
 def root_of(f: tj.Factorization, adjoint: bool) -> tj.Root:
-    """The root of a part, or its adjoint."""
+    """Return the root of a part, or its adjoint."""
     return f.root().H if adjoint else f.root()
 
 
@@ -70,7 +70,7 @@ def factorize_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.Factorization:
 
 
 def _along_axes(function: Function, parts: Sequence[tj.Factorization], columns: Natural) -> Natural:
-    """Each part along its own axis: `function(part, columns)`; the first last, for the layout."""
+    """Apply `function(part, columns)` along each part's own axis, the first part last."""
 
     def all_axes(y: Natural) -> Natural:
         x = y.reshape(*(f.n for f in parts), y.shape[1])
@@ -107,7 +107,7 @@ def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar,
 
 
 def together(results: Sequence[tuple[tj.SlogdetResult, int]]) -> tuple[Scalar, Scalar]:
-    """The result for a product of determinants, each with how often it occurs."""
+    """Return the result for a product of determinants, each with its multiplicity."""
     (first, count), *rest = results
     sign, logarithm = first.sign**count, first.logabsdet * count
     for part, count in rest:

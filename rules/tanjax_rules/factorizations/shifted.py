@@ -8,10 +8,10 @@ $S = \bigotimes |D_i|^{1/2}$, $\tilde K_i = |D_i|^{-1/2} K_i |D_i|^{-1/2}$. With
 matrix is not Hermitian, and has no root. The terms must say what they are: the multiple of the
 identity is `c * tj.Identity(n)`; for a `Diagonal` that is no Kronecker product no such form exists.
 
-A function $F = V f(\Lambda) V^H$ moves with one factor by divided differences: of the eigenvalues
-$\lambda_{oi}$, $o$ of all other factors, it takes $V (g_o f[\lambda_{oi}, \lambda_{oj}]
-(V_k^H \dot K_k V_k)_{ij}) V^H$, where $g_o$ is what the others multiply the factor by. Nothing is
-divided by the gaps between eigenvalues.
+A function $F = V f(\Lambda) V^H$ moves with one factor by divided differences. For the eigenvalues
+$\lambda_{oi}$, with $o$ for all other factors, it is $V (g_o f[\lambda_{oi}, \lambda_{oj}]
+(V_k^H \dot K_k V_k)_{ij}) V^H$, where $g_o$ is the factor from all others. No quotient has a gap
+between eigenvalues as its divisor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SquareSum = Shaped[tj.Sum | tj.KroneckerSum, "n n"]
 
 @exported
 class Shifted(NamedTuple):
-    """`product + shift I`: of Hermitian factors."""
+    """`product + shift I`, with Hermitian factors."""
 
     product: tj.Kronecker | tj.KroneckerSum
     shift: Scalar
@@ -58,17 +58,17 @@ class Shifted(NamedTuple):
 
 @exported
 class Spectra(NamedTuple):
-    """Eigenvalues and eigenvectors of each factor."""
+    """The eigenvalues and eigenvectors of each factor."""
 
     values: tuple[Vector, ...]
     vectors: tuple[SquareMatrix, ...]
 
 
-# -- which sums have the form ----------------------------------------------------------------------
+# -- sums with this form ---------------------------------------------------------------------------
 
 
 def shifted(a: SquareSum) -> tuple[Shifted, Vector | None] | None:
-    """`(m, s)` with `a = S m S`, `s` the diagonal of `S` (`None` for ones), if the terms say so."""
+    """Return `(m, s)` with `a = S m S`, `s` the diagonal of `S` (`None` for ones), else `None`."""
     terms = list(_flat(a))
     shifts = [c for t in terms if (c := _multiple(t)) is not None]
     rest = [t for t in terms if _multiple(t) is None]
@@ -93,7 +93,7 @@ def _flat(a: Natural) -> Iterator[Natural]:
 
 
 def _multiple(a: Natural) -> Scalar | None:
-    """`c` of `c I`, where the type knows it."""
+    """Return `c` of `c I`, if the type has it."""
     if isinstance(a, tj.Identity):
         return jnp.ones((), a.dtype)
     if isinstance(a, tj.Scaled) and (inner := _multiple(a.matrix)) is not None:
@@ -106,13 +106,13 @@ def _is_hermitian(a: Natural) -> bool:
 
 
 def _alike(a: Natural, b: Natural) -> bool:
-    """Whether both are Kronecker products with factors of the same sizes."""
+    """True if both are Kronecker products with factors of the same sizes."""
     both = isinstance(a, tj.Kronecker) and isinstance(b, tj.Kronecker)
     return both and [f.shape for f in a.factors] == [f.shape for f in b.factors]
 
 
 def _kronecker_sum(terms: Sequence[tj.Kronecker]) -> tj.KroneckerSum | None:
-    """The Kronecker sum that Kronecker products of one factor and identities add up to."""
+    """Return the Kronecker sum of Kronecker products of one factor and identities."""
     parts: dict[int, SquareMatrix] = {}
     for term in terms:
         multiples = [_multiple(f) for f in term.factors]
@@ -141,7 +141,7 @@ def _scaled_by_diagonals(a: tj.Kronecker, b: tj.Kronecker) -> tuple[Shifted, Vec
 
 
 def _divided(a: SquareMatrix, root: Vector) -> SquareMatrix:
-    """`a` with its rows and columns divided by the entries of a vector."""
+    """Return `a` with its rows and columns divided by the entries of a vector."""
     if isinstance(a, tj.Diagonal | tj.Identity):
         return tj.Diagonal(a.diagonal() / root**2)
     dense = tj.destructure(a) / root / root[:, None]
@@ -152,7 +152,7 @@ def _divided(a: SquareMatrix, root: Vector) -> SquareMatrix:
 
 
 def _spectra(m: Shifted) -> Spectra:
-    """Of each factor; the eigenvectors are constants: first derivatives do without them."""
+    """Decompose each factor; eigenvectors are constants, as first derivatives do not need them."""
     return Spectra(*zip(*map(_eigen, m.product.factors), strict=True))
 
 
@@ -172,13 +172,13 @@ def _eigen_of_full(a: SquareMatrix) -> tuple[Natural, Natural]:
 def _eigen_of_full_jvp(
     primals: tuple[SquareMatrix], tangents: tuple[SquareMatrix]
 ) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
-    w, v = tj.eigh(*primals)  # of equal eigenvalues the second derivative is nan, as it must be
+    w, v = tj.eigh(*primals)  # for equal eigenvalues the second derivative is nan, as required
     moved = tangents[0] @ v
     return (w, v), (jnp.real(jnp.sum(v.conj() * moved, axis=-2)), jnp.zeros_like(v))
 
 
 def _values(m: Shifted, spectra: Spectra) -> Vector:
-    """The eigenvalues of the whole."""
+    """Return the eigenvalues of the whole."""
     if isinstance(m.product, tj.Kronecker):
         return outer(spectra.values) + m.shift
     return outer_sum(spectra.values) + m.shift
@@ -188,11 +188,11 @@ def _vectors(spectra: Spectra) -> tj.Kronecker:
     return tj.Kronecker(*spectra.vectors)
 
 
-# -- what is computed from them --------------------------------------------------------------------
+# -- results from them -----------------------------------------------------------------------------
 
 
 def _solve(matrix: PyTree, parts: Spectra, b: Natural, transposed: bool) -> Natural:
-    """`V (Λ + c)⁻¹ Vᴴ b`, or with the conjugate of `V`; differentiated by the matrix."""
+    """Return `V (Λ + c)⁻¹ Vᴴ b`, or with the conjugate of `V`; differentiated by the matrix."""
     m, scale = matrix
     values, v = lax.stop_gradient(_values(m, parts)), _vectors(parts)
 
@@ -213,7 +213,7 @@ def _solve(matrix: PyTree, parts: Spectra, b: Natural, transposed: bool) -> Natu
 
 
 def _between(scale: Vector | None, function: Function, b: Natural) -> Natural:
-    """`S⁻¹ function(S⁻¹ b)`."""
+    """Return `S⁻¹ function(S⁻¹ b)`."""
     if scale is None:
         return function(b)
     return function(b / scale[:, None]) / scale[:, None]
@@ -237,7 +237,7 @@ def _inv_quad(matrix: PyTree, parts: Spectra, b: Natural) -> Natural:
 
 @tj.rules.custom_jvp
 def _paired_solution(m: Shifted, parts: Spectra, b: Natural) -> Natural:
-    """`bᴴ a⁻¹ b`: what its derivative needs is the solution that it has."""
+    """Return `bᴴ a⁻¹ b`; its derivative uses the same solution."""
     return _dot(b, _solve((m, None), parts, b, False))
 
 
@@ -256,7 +256,7 @@ def _dot(x: Natural, y: Natural) -> Natural:
 
 
 def _root(matrix: PyTree, parts: Spectra, z: Natural, adjoint: bool) -> Natural:
-    """The Hermitian root of what is between `S` and `S`, times `S`."""
+    """Apply the Hermitian root of the matrix between the two factors `S`, and `S`."""
     m, scale = matrix
     z = z.astype(jnp.result_type(*jax.tree.leaves((m, parts)), z))
     times = functools.partial(columns_at_once, lambda y: _root_times(m, parts, y))
@@ -302,7 +302,7 @@ def _inverse_diagonal_between(m: Shifted, parts: Spectra) -> Vector:
 
 
 def _squares(vectors: Sequence[SquareMatrix]) -> tj.Kronecker:
-    """The squared sizes of the entries of eigenvectors."""
+    """Return the squared sizes of the entries of eigenvectors."""
     return tj.Kronecker(*(jnp.abs(tj.destructure(v)) ** 2 for v in vectors))
 
 
@@ -324,20 +324,20 @@ def _inverse_diagonal_jvp(
     return squares @ (1 / values), moved
 
 
-# -- how a function of the whole moves with one factor ---------------------------------------------
+# -- the derivative of a function by one factor ----------------------------------------------------
 
 
 def _live(m: Shifted) -> Spectra:
-    """Eigenvectors that second derivatives see."""
+    """Return eigenvectors that second derivatives see."""
     return Spectra(*zip(*map(tj.eigh, m.product.factors), strict=True))
 
 
 def _moved(
     m: Shifted, m_dot: Shifted, spectra: Spectra, differences: Callable[[Array, Array], Array]
 ) -> Iterator[Callable[[Function, Natural | None], Natural]]:
-    """For each factor what applies `function(g_o f[λ_oi, λ_oj] (Vᴴ K̇ V)_ij, rows_o)` to every `o`.
+    """Yield for each factor a map: `function(g_o f[λ_oi, λ_oj] (Vᴴ K̇ V)_ij, rows_o)` for every `o`.
 
-    As many at a time as take the memory of a vector of the whole.
+    It handles as many `o` at a time as take the memory of a vector of the whole.
     """
     values = _values(m, spectra)[:, None]
     pairs = zip(m.product.factors, m_dot.product.factors, spectra.vectors, strict=True)
@@ -371,14 +371,14 @@ def _moved(
 
 
 def _by_others(x: Columns, m: Shifted, k: int) -> Shaped[Array, "o i c"]:
-    """Rows of the whole as those of factor `k`, for each of all others."""
+    """Return rows of the whole as rows of factor `k`, for each index of all others."""
     sizes = [f.shape[0] for f in m.product.factors]
     moved = jnp.moveaxis(x.reshape(*sizes, x.shape[-1]), k, -2)
     return moved.reshape(x.shape[0] // max(sizes[k], 1), sizes[k], x.shape[-1])
 
 
 def _from_others(x: Shaped[Array, "o i c"], m: Shifted, k: int) -> Columns:
-    """`_by_others`, undone."""
+    """Invert `_by_others`."""
     sizes = [f.shape[0] for f in m.product.factors]
     beside = sizes[:k] + sizes[k + 1 :]
     moved = jnp.moveaxis(x.reshape(*beside, sizes[k], x.shape[-1]), -2, k)
@@ -397,9 +397,9 @@ HINT = "write a multiple of the identity as `c * tj.Identity(n)`, or give a `sol
 @tj.factorize.implementation(tj.Sum, differentiate=True)
 @tj.factorize.implementation(tj.KroneckerSum, differentiate=True)
 def factorize_sum(a: SquareSum) -> tj.Factorization:
-    """The eigenvalues carry the derivative of the determinant; the eigenvectors are constants.
+    """Factorise; eigenvalues carry the derivative of the determinant, eigenvectors are constants.
 
-    The determinant is the same for equal eigenvalues and asks nothing of the vectors: `invariant`.
+    The determinant is the same for equal eigenvalues and independent of the vectors: `invariant`.
     """
     found = shifted(a)
     if found is None:

@@ -1,11 +1,11 @@
 """Singular vectors, and the two linear maps of their derivative.
 
-A tall matrix is the general one: a wide one is treated as its conjugate transpose. Its left factor
-`l` then has the longer columns, and more of them if full matrices are asked for; its right factor
-`r` is square, but for a matrix of low rank, whose cotangent is made of thin factors.
+A tall matrix is the general case; a wide one is treated as its conjugate transpose. Its left factor
+`l` then has the longer columns, and more of them for full matrices. Its right factor `r` is square,
+except for a matrix of low rank, whose cotangent consists of thin factors.
 
-What needs matrices of its own only where values are equal, zero or unused is a branch of a
-condition: of the others, rules keep vectors, and form one matrix in the bases of the factors.
+Work that needs its own matrices only where values are equal, zero or unused is a branch of a
+condition. For other values, rules keep vectors, and form one matrix in the bases of the factors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .gauge import adjoint
 
 
 class Factors:
-    """The factors of a matrix as of a tall one, and the two linear maps of its derivative."""
+    """The factors of a matrix seen as tall, and the two linear maps of its derivative."""
 
     def __init__(self, a: Natural, full_matrices: bool, invariant: bool) -> None:
         u, self.s, vh = tj.svd(a, full_matrices)
@@ -48,7 +48,7 @@ class Factors:
         return (right, left) if self.wide else (left, right)
 
     def as_stored(self, left: Natural, r_bar: Natural) -> Natural:
-        """The cotangent of the matrix that was given, of the left factor beside `r`."""
+        """Return the cotangent of the given matrix, from the left factor beside `r`."""
         if not self.broader:
             a_bar = left @ adjoint(self.r)
             return adjoint(a_bar) if self.wide else a_bar
@@ -58,12 +58,12 @@ class Factors:
         return tj.Outer(u, jnp.conj(v))
 
     def inverses(self, fill: Factor, s_bar: Natural | None = None) -> tuple[Natural, ...]:
-        """`1/(s_j - s_i)`, `1/(s_j + s_i)` and `1/s_j`, and `fill` where they do not exist."""
+        """Return `1/(s_j - s_i)`, `1/(s_j + s_i)` and `1/s_j`, with `fill` for zero divisors."""
         fill = jnp.asarray(fill, self.s.dtype)
         both = self.zero[..., None, :] & self.zero[..., :, None]
         sums = self.s[..., None, :] + self.s[..., :, None]
         plus = jnp.where(both, fill, 1 / jnp.where(both, 1, sums))
-        if not jnp.iscomplexobj(self.r):  # where the skew part has no diagonal
+        if not jnp.iscomplexobj(self.r):  # here the skew part has no diagonal
             plus = jnp.where(jnp.eye(self.k, dtype=bool), jnp.zeros((), plus.dtype), plus)
         one = jnp.where(self.zero, fill, 1 / jnp.where(self.zero, 1, self.s))
         same = gauge.same_value(self.group)
@@ -72,7 +72,7 @@ class Factors:
         return tuple(x.astype(self.r.dtype) for x in (minus, plus, one[..., None, :]))
 
     def of_values_alone(self, s_bar: Natural) -> Natural:
-        """The left factor of the cotangent, whose right one is `r`, if only values are used."""
+        """Return the left factor of the cotangent beside `r`, if only values are used."""
         distinct = lambda: self.l1 * s_bar[..., None, :].astype(self.l1.dtype)
         turn = lambda: gauge.turned_diagonal(s_bar, self.group, self.l1.dtype, self.apart)
         left = gauge.if_any(gauge.any_shared(self.group), lambda: self.l1 @ turn(), distinct)
@@ -81,7 +81,7 @@ class Factors:
     def of_distinct(
         self, towards: tuple[Natural, Natural], s_bar: Natural, tied_by: Natural | None = None
     ) -> Natural:
-        r"""The part in the span of both thin factors, in their bases; 0 between equal values.
+        r"""Return the part in the span of both thin factors, in their bases; 0 at equal values.
 
         `towards`: $L^H \bar L$ and $R^H \bar R$. `tied_by`: cotangents that may tell values apart.
         """
@@ -90,16 +90,16 @@ class Factors:
         return minus * common + plus * opposite + gauge.embedded(s_bar, self.r)
 
     def _rotations(self, towards: tuple[Natural, Natural]) -> tuple[Natural, Natural]:
-        """Both bases turned alike, and against each other."""
+        """Return the common rotation of both bases, and the opposite one."""
         x, y = towards
         common, opposite = gauge.skew(x + y), gauge.skew(x - y)
-        if jnp.iscomplexobj(x):  # as JAX, the phase moves `U` alone
+        if jnp.iscomplexobj(x):  # in JAX, too, the phase moves `U` alone
             phase = -gauge.skew(y) if self.wide else gauge.skew(x)
             opposite = jnp.where(jnp.eye(self.k, dtype=bool), 2 * phase, opposite)
         return common, opposite
 
     def of_equal(self, towards: tuple[Natural, Natural], s_bar: Natural, scale: Natural) -> Natural:
-        """The same, and nan where the loss depends on what equal values, or zeros, leave open."""
+        """Return the same, with nan where the loss depends on the choice of vectors."""
         common, opposite = self._rotations(towards)
         same, off_diagonal = gauge.same_value(self.group), ~jnp.eye(self.k, dtype=bool)
         zeros = self.zero[..., None, :] & self.zero[..., :, None]
@@ -110,7 +110,7 @@ class Factors:
         return gauge.spoiled(inner, bad | self._tells_zeros(s_bar))
 
     def _tells_zeros(self, s_bar: Natural) -> Natural:
-        """Where a zero value of a matrix that is not square counts: its vector is one of many."""
+        """True for zero values of a matrix that is not square if the loss uses them."""
         if not self.higher:
             return jnp.zeros((), bool)
         largest = jnp.max(jnp.abs(s_bar), axis=-1, keepdims=True, initial=0)
@@ -118,7 +118,7 @@ class Factors:
         return (self.zero & (jnp.abs(s_bar) > noise * largest))[..., None, :]
 
     def outer_cotangent(self, l_bar: Natural) -> Natural:
-        """The part outside the span of the left thin factor."""
+        """Return the part outside the span of the left thin factor."""
         if not self.higher:
             return tj.rules.align(jnp.zeros((), l_bar.dtype), l_bar)
         bar1, bar2 = l_bar[..., : self.k], l_bar[..., self.k :]
@@ -135,7 +135,7 @@ class Factors:
         return self.l2 @ rest
 
     def _outside(self, basis: Natural, bar: Natural) -> Natural:
-        """The part of the cotangent of vectors that their span does not hold, by the values."""
+        """Return the part of the cotangent of vectors outside their span, divided by the values."""
         rest = gauge.outside(basis, bar)
         return self._checked(rest, gauge.columns(bar)) * self.inverses(0.0)[2]
 
@@ -143,7 +143,7 @@ class Factors:
         return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-2, -1)))[..., None]
 
     def _checked(self, rest: Natural, scale: Natural) -> Natural:
-        """What belongs to zero values must vanish: their vectors are some of many."""
+        """Require that entries of zero values vanish, as their vectors are not unique; else nan."""
         if self.invariant:
             return rest
         bad = self.zero[..., None, :] & gauge.is_seen(rest, scale[..., None, :])
@@ -152,7 +152,7 @@ class Factors:
     def tangents(
         self, moved: Natural, inner: Natural, towards: Function
     ) -> tuple[Natural, Natural]:
-        r"""Tangents of the left and the right factor.
+        r"""Return tangents of the left and the right factor.
 
         **Arguments:** `moved`: $\dot A R$; `inner`: $L^H \dot A R$; `towards`: $\dot A^H$ times.
         """
@@ -160,7 +160,7 @@ class Factors:
         minus, plus, one = self.inverses(fill)
         common = minus * (inner + adjoint(inner)) / 2
         opposite = plus * gauge.skew(inner)
-        phase = opposite * jnp.eye(self.k, dtype=opposite.dtype)  # as JAX, it moves `U` alone
+        phase = opposite * jnp.eye(self.k, dtype=opposite.dtype)  # in JAX, too, it moves `U` alone
         phase = -phase if self.wide else phase
         r_dot, l_dot = self.r @ (common - opposite + phase), self.l1 @ (common + opposite + phase)
         if self.broader:
@@ -172,5 +172,5 @@ class Factors:
         rest = (adjoint(self.l2) @ moved) * one
         l2_dot = -self.l1 @ adjoint(rest)
         if not self.invariant and self.l2.shape[-1] > 1:
-            l2_dot = l2_dot * jnp.nan  # their basis is not the one of a nearby matrix
+            l2_dot = l2_dot * jnp.nan  # their basis is not that of a nearby matrix
         return jnp.concatenate([l_dot + self.l2 @ rest, l2_dot], axis=-1), r_dot

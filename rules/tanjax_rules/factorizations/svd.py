@@ -98,7 +98,7 @@ def svd_push(
 
 
 def _formed(a: Natural, is_full: bool) -> Natural:
-    """All entries, but of thin factors, which span no full factors."""
+    """Return all entries; a low-rank matrix stays unless full factors are asked for."""
     if not isinstance(a, tj.LowRank):
         return whole(a)
     return tj.densified(a, "svd", "pass `full_matrices=False`") if is_full else a
@@ -162,7 +162,7 @@ def svd_scaled(
 
 
 def _phase(z: Natural) -> Natural:
-    """`z / |z|`, and 1 at 0, where it has no derivative."""
+    """Return `z / |z|`, and 1 at 0, where it has no derivative."""
     zero = z == 0
     safe = jnp.where(zero, jnp.ones_like(z), z)
     return jnp.where(zero, jnp.ones_like(z), safe / jnp.abs(safe).astype(z.dtype))
@@ -213,9 +213,9 @@ def svd_low_rank(
     *,
     invariant: bool = False,
 ) -> tj.SVDResult | Natural:
-    """By the QR decompositions of both thin factors: `u = Q R`, `v = P S`, the SVD of `R S^T`.
+    """Use the QR decompositions of both thin factors: `u = Q R`, `v = P S`, the SVD of `R S^T`.
 
-    Not differentiated: that of QR does not exist where columns depend on each other.
+    Not differentiated: QR has no derivative where columns are linearly dependent.
     """
     if full_matrices and compute_uv:
         return _svd_formed(a, invariant)
@@ -234,7 +234,7 @@ def svd_circulant(
     *,
     invariant: bool = False,
 ) -> tj.SVDResult | Natural:
-    """The values are the sizes of the eigenvalues, those of a real matrix in pairs."""
+    """Return the sizes of the eigenvalues, which come in pairs for a real matrix."""
     if compute_uv:
         dense = tj.densified(a, "svd", "ask for the singular values alone")
         return tj.svd(dense, full_matrices, invariant=invariant)
@@ -244,13 +244,13 @@ def svd_circulant(
 def thin_core(
     a: Natural,
 ) -> tuple[Shaped[AnyArray, "m k"], Shaped[AnyArray, "n l"], Shaped[AnyArray, "k l"]]:
-    r"""`q`, `p` and `core` of a low-rank matrix `q @ core @ p.T`: `q`, `p` with unitary columns.
+    r"""Return `q`, `p`, `core` of a low-rank `q @ core @ p.T`: `q`, `p` with unitary columns.
 
-    **Derivative:** for what depends on the matrix alone: the tangents of $Q$ and $P$ are orthogonal
-    to their columns, $\dot Q = (I - QQ^H)\,\dot A\bar P C^+$ of the core $C$. Where columns of the
-    factors depend on each other, and QR has no derivative, it is that along matrices of one rank.
+    **Derivative:** for functions of the matrix alone: the tangents of $Q$ and $P$ are orthogonal to
+    their columns, $\dot Q = (I - QQ^H)\,\dot A\bar P C^+$ of the core $C$. Where columns of the
+    factors are linearly dependent, QR has no derivative; this one is along matrices of one rank.
     """
-    # Tangents of the factors mix: of a real and a complex one both must be complex.
+    # Tangents of the factors mix: if one factor is complex, both must be.
     q, p, core = _thin_core(a.u.astype(a.dtype), a.v.astype(a.dtype))
     return q, p, core
 
@@ -277,7 +277,7 @@ def _(primals: tuple[Natural, Natural], tangents: tuple[Natural, Natural]) -> tu
 
 
 def _of_kronecker(a: Natural, full_matrices: bool, compute_uv: bool, invariant: bool) -> PyTree:
-    """Of 2 x 2 factors, both of them square."""
+    """Recover 2 x 2 factors, both square."""
     first, second = a[::2, ::2] / a[0, 0], a[:2, :2]
     (u, s, vh), (x, t, yh) = jnp.linalg.svd(first), jnp.linalg.svd(second)
     if not compute_uv:
@@ -317,9 +317,9 @@ def cases() -> Iterator[Case]:
     kronecker = tj.Kronecker(s.regular(2), s.regular(2))
     blocks = tj.BlockDiagonal(s.regular(2), tj.Diagonal(s.positive(1)))
     diagonal = tj.Diagonal(s.normal(2))
-    # Full factors have no derivative in JAX that could judge: tests compare with differences.
+    # Full factors have no derivative in JAX for comparison: tests compare with finite differences.
     yield Case(tj.svd, s.normal(2, 3, 2), full_matrices=False).declare(skip=("variants",))
-    # LAPACK's choice of the phases is no function that differences could follow, and a loss that
+    # LAPACK's choice of phases is not a function that finite differences can follow. A loss that
     # depends on it has no symmetric second derivative.
     phases = ("finite differences", "hessian", "variants", "vmap")
     yield Case(tj.svd, s.complex(2, 3), full_matrices=False).declare(skip=phases)
@@ -341,5 +341,5 @@ def cases() -> Iterator[Case]:
     wide = tj.LowRank(s.normal(3, 2), s.normal(2, 2))
     for a in (tj.Scaled(s.normal(2, 2), s.positive()), wide, tj.Identity(2)):
         yield gauge.composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
-    wider = tj.LowRank(s.complex(3, 4), s.complex(2, 4))  # than the matrix has rows
+    wider = tj.LowRank(s.complex(3, 4), s.complex(2, 4))  # more columns than the matrix has rows
     yield gauge.composed(Case(tj.svd, wider, full_matrices=False, compute_uv=False))

@@ -1,7 +1,7 @@
 """QR and LU decompositions, triangular systems.
 
-For dense arrays these are JAX's, which differentiates them in both modes. A type has its own where
-its factors are made of those of its parts.
+For dense arrays these are JAX's, which differentiates them in both modes. A type has its own if its
+factors consist of those of its parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def qr(
     a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "m n"], mode: str = "reduced"
 ) -> tj.QRResult | Natural:
-    """A matrix that is upper triangular already is its own `R`."""
+    """Return the QR decomposition; an upper triangular matrix is its own `R`."""
     if not (isinstance(a, tj.Triangular) and not a.lower):
         return tj.qr(whole(a), mode)
     return a if mode == "r" else tj.QRResult(tj.Identity(a.shape[0], a.dtype), a)
@@ -141,7 +141,7 @@ def solve_triangular(
     lower: Factor | None = None,
     unit_diagonal: bool = False,
 ) -> Columns:
-    """What `solve` does for a type that is triangular."""
+    """Solve as `solve` does for a triangular type."""
     if trans not in (0, 1, 2, "N", "T", "C"):
         raise tj.ShapeError(
             f"solve_triangular: `trans` is 0, 1, 2, 'N', 'T' or 'C', got {trans!r}."
@@ -153,7 +153,7 @@ def solve_triangular(
 
 
 def _check_triangular(a: Natural, lower: bool | None, unit_diagonal: bool) -> None:
-    """Raise `ShapeError` unless `a` is triangular by its type, as the keywords say."""
+    """Raise `ShapeError` unless the type of `a` is triangular as the keywords require."""
     if isinstance(a, tj.Kronecker | tj.BlockDiagonal):
         parts = a.factors if isinstance(a, tj.Kronecker) else a.blocks
         for part in parts if isinstance(parts, tuple) else (parts[0],):  # a stack has equal ones
@@ -187,12 +187,12 @@ def _check_triangular(a: Natural, lower: bool | None, unit_diagonal: bool) -> No
 
 
 def _kept(a: Natural, mode: str) -> tj.QRResult:
-    """The decomposition of what is upper triangular already."""
+    """Return the decomposition of an upper triangular matrix."""
     return tj.QRResult(jnp.eye(a.shape[0]), a)
 
 
 def _of_kronecker(a: Natural, mode: str) -> PyTree:
-    """Of 2 x 2 factors, found again in the product up to a positive factor."""
+    """Recover 2 x 2 factors from the product, up to a positive factor."""
     return jnp.kron(jnp.linalg.qr(a[::2, ::2] / a[0, 0])[1], jnp.linalg.qr(a[:2, :2])[1])
 
 

@@ -1,8 +1,8 @@
 r"""Eigenvalues and eigenvectors of symmetric tridiagonal matrices.
 
 Eigenvalues are found by bisection, which needs vectors only, and eigenvectors by divide and
-conquer. The natural cotangent is $V X V^\top$ as for all others, of which a tridiagonal matrix sees
-three diagonals: these are sums over pairs of rows, and the other entries are never made.
+conquer. The natural cotangent is $V X V^\top$ as for all other types. A tridiagonal matrix uses
+three diagonals of it: these are sums over pairs of rows, and the other entries are never computed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def eigvalsh(a: Matrix) -> Natural:
     return values_of(a.diag, a.off)
 
 
-# AD of these iterations would give zeros: what a bisection compares has no derivative.
+# AD of these iterations would give zeros: the comparisons of a bisection have no derivative.
 
 
 @tj.rules.custom_jvp
@@ -77,19 +77,19 @@ def _(primals: Diagonals, tangents: Diagonals) -> tuple[Natural, Natural]:
 
 
 def bands(left: Shaped[DenseArray, "n k"], v: Shaped[DenseArray, "n k"]) -> Natural:
-    r"""The diagonal of the symmetric part of `left vᵀ` and the one beside it, as two rows."""
+    r"""Return the diagonal of the symmetric part of `left vᵀ`, and the next one, as two rows."""
     beside = jnp.sum(left[:-1] * v[1:] + left[1:] * v[:-1], axis=-1) / 2
     return jnp.stack([jnp.sum(left * v, axis=-1), jnp.pad(beside, (0, min(1, v.shape[0])))])
 
 
 def from_bands(rows: Shaped[DenseArray, "two n"]) -> Matrix:
-    """The natural cotangent: half of what `off` moves is at each of its two places."""
+    """Return the natural cotangent: half of the cotangent of `off` at each of its two places."""
     return tj.SymTridiagonal(rows[0], rows[1, : max(rows.shape[1] - 1, 0)])
 
 
 @tj.eigh.natural_rule(tj.SymTridiagonal)
 def eigh_rule(a: Matrix, *, invariant: bool = False) -> tuple[tj.EighResult, Pullback]:
-    """That of full matrices, closed by the bands alone: one product of matrices less."""
+    """The rule of full matrices, restricted to the bands: one product of matrices less."""
     result, pullback = rule_of_pairs(tj.eigh(a), invariant, bands)
     return result, lambda bar: from_bands(pullback(bar))
 
@@ -114,7 +114,7 @@ def eigvalsh_rule(a: Matrix) -> tuple[Natural, Pullback]:
 def svd(
     a: Matrix, full_matrices: bool = True, compute_uv: bool = True, *, invariant: bool = False
 ) -> tj.SVDResult | Natural:
-    """The vectors are full, so that the matrix may be so too."""
+    """Return the decomposition; the vectors are full matrices, so the matrix is formed, too."""
     if compute_uv or not a.is_hermitian:
         return tj.svd(tj.Symmetric(a.to_dense()), full_matrices, compute_uv, invariant=invariant)
     return jnp.sort(jnp.abs(tj.eigvalsh(a)))[::-1]
@@ -143,7 +143,7 @@ def cases() -> Iterator[Case]:
     a = tj.SymTridiagonal(s.normal(3), s.normal(2))
     yield Case(tj.eigh, a)
     yield Case(tj.eigh, tj.SymTridiagonal(s.normal(2), s.normal(1)), invariant=True)
-    # The eigenvectors, of which the gradient is made, are as many numbers as a dense cotangent.
+    # The eigenvectors in the gradient are as many numbers as a dense cotangent.
     yield Case(tj.eigvalsh, a).declare(skip=("memory",))
     yield composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
     small = tj.SymTridiagonal(s.normal(2), s.normal(1))

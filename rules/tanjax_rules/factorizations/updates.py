@@ -1,9 +1,9 @@
 r"""A low-rank update of a matrix that has factors: Woodbury, the determinant lemma, and a root.
 
 With a root $R_B$ of the base and $W = R_B^{-1} U$ the matrix is $R_B (I + W D W^\top) R_B^\top$.
-The root of the factor in the middle is $I + W M W^\top$, $M = D\,(I + C^{1/2})^{-1}$, with the
-small matrix $C = I + U^\top B^{-1} U D$ that Woodbury has, and $R_B W = U$, $W^\top = U^\top
-B^{-1} R_B$: nothing is divided by what may be zero.
+The root of the factor in the middle is $I + W M W^\top$, $M = D\,(I + C^{1/2})^{-1}$. The small
+matrix $C = I + U^\top B^{-1} U D$ is that of Woodbury, and $R_B W = U$, $W^\top = U^\top B^{-1}
+R_B$: no divisor can be zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .parts import root_of, together, what_parts_have
 
 
 def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    """Woodbury: of the inverse `B⁻¹ - Z D C⁻¹ Vᵀ B⁻¹`, or of its transpose."""
+    """Solve by Woodbury, with `B⁻¹ - Z D C⁻¹ Vᵀ B⁻¹` or its transpose."""
     base, small, z = parts
     y = base.solve(b, transposed=transposed)
     if not transposed:
@@ -32,10 +32,10 @@ def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transpose
 
 
 def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
-    """`bᴴ x` as a sum of squares, of a definite matrix: of `b - U t` and `t`, with `t = D Vᵀ x`.
+    """Return `bᴴ x` of a definite matrix as squares of `b - U t` and `t`, with `t = D Vᵀ x`.
 
-    `bᴴ x` itself cancels where `b` is near the span of `U`. This sum is the least over `t`, so that
-    rounding of `t` counts by its square.
+    `bᴴ x` itself cancels where `b` is near the span of `U`. The sum of squares is minimal in `t`,
+    so that rounding of `t` enters by its square.
     """
     base, small, _ = parts
     u, v = matrix.u, matrix.right
@@ -44,7 +44,7 @@ def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Nat
         return _least_squares(base, u, matrix.d, b, w)
     t = matrix.weighted(w)
     r = b - u @ t
-    if matrix.v is not None or jnp.iscomplexobj(u):  # Uᴴ x is another product, or nearly the same
+    if matrix.v is not None or jnp.iscomplexobj(u):  # `Uᴴ x` is another product, or nearly the same
         w = w + (jnp.conj(u) - v).T @ base.solve(r)
     return base.inv_quad(r) + jnp.sum(jnp.conj(t) * w, axis=(-2, -1))
 
@@ -84,7 +84,7 @@ def _root_of_update(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint
 
 
 def _inverse_diagonal_of_update(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
-    """Woodbury's: entries lose what `1 - leverage` cancels, of a point that `U` fits alone."""
+    """Return Woodbury's diagonal; where `U` fits a point alone, `1 - leverage` cancels."""
     base, small, z = parts
     right = base.solve(matrix.right, transposed=True)
     return base.diagonal_of_inverse() - jnp.sum(z * matrix.weighted(small.solve(right.T)).T, axis=1)
@@ -101,13 +101,13 @@ _PLAN = tj.FactorizationPlan(
 
 @tj.factorize.implementation(tj.LowRankUpdate, differentiate=True)
 def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
-    """The base, and the small matrix `C = I + Vᵀ B⁻¹ U D` of Woodbury and the determinant lemma."""
+    """Factorise the base, and `C = I + Vᵀ B⁻¹ U D` of Woodbury and the determinant lemma."""
     base = tj.factorize(a.base)
     z = base.solve(a.u)
     inner = a.right.T @ z
     inner = inner if a.d is None else inner * a.d
     small = factorize_dense(jnp.eye(inner.shape[0], dtype=inner.dtype) + inner)
     plan = what_parts_have(_PLAN, base)
-    if a.v is not None or jnp.iscomplexobj(a.u):  # it is not Hermitian by its type
+    if a.v is not None or jnp.iscomplexobj(a.u):  # its type is not Hermitian
         plan = plan._replace(root=None)
     return tj.Factorization(a, (base, small, z), plan, a.shape[0])

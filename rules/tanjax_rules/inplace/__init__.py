@@ -1,8 +1,8 @@
-"""In-place functions: classical algorithms as they stand in the books, written to their arguments.
+"""In-place functions: classical algorithms as in the literature, writing to their arguments.
 
-Each is an example of a way to differentiate: `cholesky`, `triangular`, `axpy` and `fourier` have a
-rule of the author, `sweeps` calls NumPy and cannot do without one; `givens`, `ring` and `random`
-are differentiated as they are. `optimisers` write to parameters and moments.
+Each shows a way to differentiate. `cholesky`, `triangular`, `axpy` and `fourier` have an author's
+rule, and `sweeps` calls NumPy and needs one. `givens`, `ring` and `random` are differentiated by
+AD. `optimisers` write to parameters and moments.
 """
 
 from . import (

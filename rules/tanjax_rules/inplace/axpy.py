@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def axpy(y: Shaped[jax.Ref, " n"], alpha: Scalar, x: Shaped[DenseArray, " n"]) -> None:
     """Add `alpha * x` to `y`, both of shape `(n,)`.
 
-    **Raises:** `ShapeError` if they are not of one shape. **Cost:** n multiplications, no memory.
+    **Raises:** `ShapeError` if their shapes differ. **Cost:** n multiplications, no memory.
 
     >>> y = tj.new_ref(jnp.ones(3))
     >>> axpy(y, 2.0, jnp.arange(3.0))
@@ -36,7 +36,7 @@ def axpy(y: Shaped[jax.Ref, " n"], alpha: Scalar, x: Shaped[DenseArray, " n"]) -
 def axpy_rule(
     y: Shaped[DenseArray, " n"], alpha: Scalar, x: Shaped[DenseArray, " n"]
 ) -> tuple[tj.Transition, Function]:
-    """The cotangent of `y` passes as it is: nothing is written to its Ref."""
+    """Pass the cotangent of `y` on unchanged, without a write to its Ref."""
 
     def axpy_pullback(
         y_bar: Shaped[jax.Ref, " n"], out_bar: None

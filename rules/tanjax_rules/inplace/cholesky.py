@@ -25,7 +25,7 @@ def factor_cholesky(a: Shaped[jax.Ref, "n n"]) -> None:
     The lower triangle of `a`, of shape `(n, n)`, is read; the upper one is cleared. Unblocked,
     column by column (left-looking).
 
-    **Cost:** $O(n^3)$; in reverse mode by the rule at most 4 times the memory of `a`, where the
+    **Cost:** $O(n^3)$. In reverse mode the rule needs at most 4 times the memory of `a`; the
     derived one would store `a` once for each column. **Derivative:** `factor_cholesky_rule`.
     **References:** Golub and Van Loan, Matrix Computations, section 4.2.
 
@@ -37,7 +37,7 @@ def factor_cholesky(a: Shaped[jax.Ref, "n n"]) -> None:
     rows = jnp.arange(a.shape[0])
 
     def column(k: DenseArray, _: None) -> None:
-        done = jnp.where(rows < k, a[k, :], 0)  # of row k: what is a factor already
+        done = jnp.where(rows < k, a[k, :], 0)  # the factor's part of row k
         rest = a[:, k] - a[...] @ jnp.conj(done)
         pivot = jnp.sqrt(jnp.real(rest[k])).astype(a.dtype)
         below = jnp.where(rows > k, rest / pivot, 0)
@@ -51,7 +51,7 @@ def factor_cholesky_rule(a: Shaped[DenseArray, "n n"]) -> tuple[tj.Transition, F
     r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$, folded into the lower triangle.
 
     $\Phi$ is the lower triangle of $L^H \bar L$ with half its diagonal. An entry below the diagonal
-    stands for two of the matrix. Written in the convention of the literature (cotangents paired
+    stands for two of the matrix. The convention is that of the literature (cotangents paired
     with conjugation).
     """
     after = factor_cholesky.primal(a)
@@ -74,7 +74,7 @@ def factor_cholesky_rule(a: Shaped[DenseArray, "n n"]) -> tuple[tj.Transition, F
 
 
 def cases() -> Iterator[Case]:
-    """Real and complex; the upper triangle holds what nobody reads."""
+    """Real and complex; the upper triangle holds numbers that are never read."""
     from tanjax.testing import Case, Samples
 
     s = Samples(31)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def bit_reversed(n: int) -> np.ndarray:
-    """The order in which decimation in time begins."""
+    """Return the order in which decimation in time begins."""
     order = np.zeros(1, int)
     while len(order) < n:
         order = np.concatenate([2 * order, 2 * order + 1])
@@ -33,7 +33,7 @@ def transform(x: Shaped[jax.Ref, " n"]) -> None:
 
     **Raises:** `ShapeError` if n is no power of two; `TypeError` for real `x`, whose memory does
     not hold the transform. **Cost:** O(n log n), and O(n) scratch: the butterflies of a stage are
-    made together. **Derivative:** `transform_rule`.
+    computed together. **Derivative:** `transform_rule`.
 
     >>> x = tj.new_ref(jnp.array([1.0 + 0j, 1.0]))
     >>> transform(x)
@@ -57,7 +57,7 @@ def transform(x: Shaped[jax.Ref, " n"]) -> None:
 
 @transform.inplace_rule
 def transform_rule(x: Shaped[DenseArray, " n"]) -> tuple[tj.Transition, Function]:
-    """The matrix of the transform is symmetric: the pullback transforms the cotangent in place."""
+    """Transform the cotangent in place, as the matrix of the transform is symmetric."""
 
     def transform_pullback(x_bar: Shaped[jax.Ref, " n"], out_bar: None) -> None:
         transform(x_bar)

@@ -22,7 +22,7 @@ def rotate_hessenberg(h: Shaped[jax.Ref, "m n"], b: Shaped[jax.Ref, " m"]) -> No
     """Overwrite an upper Hessenberg matrix by R, and `b` by Qᵀ b, where Q R is the matrix.
 
     The sweep of GMRES: for each column one rotation of two rows. Real; `h` has shape `(n + 1, n)`
-    or `(n, n)`. What is below the subdiagonal must be zero, and no column may vanish in both rows.
+    or `(n, n)`. Entries below the subdiagonal must be zero, and no column may vanish in both rows.
 
     **Cost:** O(n²). **Derivative:** that of the program.
     **References:** Saad, Iterative Methods for Sparse Linear Systems, section 6.5.3.
@@ -39,7 +39,7 @@ def rotate_hessenberg(h: Shaped[jax.Ref, "m n"], b: Shaped[jax.Ref, " m"]) -> No
         norm = jnp.sqrt(x * x + y * y)
         c, s = x / norm, y / norm
         h[k] = c * upper + s * lower
-        # The rotation makes it zero but for rounding.
+        # The rotation makes this entry zero up to rounding.
         h[k + 1] = jnp.where(jnp.arange(h.shape[1]) == k, 0, c * lower - s * upper)
         b[k], b[k + 1] = c * b[k] + s * b[k + 1], c * b[k + 1] - s * b[k]
 

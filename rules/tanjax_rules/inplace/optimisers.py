@@ -1,10 +1,10 @@
 """Optimisers that write to their parameters and moments: Adam, gradient descent, Lion.
 
-A functional optimiser makes new parameters and new moments at every step, and hopes that the
-compiler finds them to be the old memory. Here they are memory: a step reads, computes and writes in
-one program whose buffers are the caller's. Parameters are any tree of `tj.new_ref`: dense,
-structured, with units. A step moves the stored numbers, as optax does on the same tree, and every
-array is written as what it is: a symmetric matrix stays one, metres stay metres.
+A functional optimiser makes new parameters and new moments at every step, and relies on the
+compiler to reuse the old memory. Here they are memory: a step reads, computes and writes in one
+program whose buffers are the caller's. Parameters are any tree of `tj.new_ref`: dense, structured,
+with units. A step moves the stored numbers, as optax does on the same tree. Every array is written
+in its type: a symmetric matrix stays symmetric, metres stay metres.
 
     params = tj.new_ref({"a": tj.Symmetric(a), "x": x * tj.units.m})
     state = adam_state(params)
@@ -12,9 +12,9 @@ array is written as what it is: a symmetric matrix stays one, metres stay metres
     adam(params, state, gradients, 1e-3)
 
 Sharp edges. Gradients are structural, those of `jax.grad` or of buffers, labelled like the
-parameters. The rate counts in stored numbers: 0.1 moves a parameter in km by up to 100 m.
-Parameters are real. Integers are not moved. A matrix with the promise `definite` keeps it, whether
-it is still true or not: what is then not definite gives nan.
+parameters. The rate is in stored numbers: 0.1 moves a parameter in km by up to 100 m. Parameters
+are real. Integers are not moved. A matrix with the promise `definite` keeps it, even if it is no
+longer true: a matrix that is not definite then gives nan.
 
 **References:** Kingma and Ba 2015; Polyak 1964; Chen et al. 2023. Steps are those of optax.
 """
@@ -33,7 +33,7 @@ from tanjax.typing import Function
 
 
 class AdamState(NamedTuple):
-    """The number of steps taken, and running means of gradients and of their squares, in Refs."""
+    """The number of steps, and running means of gradients and of their squares, in Refs."""
 
     count: PyTree
     mean: PyTree
@@ -41,10 +41,10 @@ class AdamState(NamedTuple):
 
 
 def adam_state(params: PyTree) -> AdamState:
-    """The state of `adam` before the first step, for parameters in Refs: twice their memory."""
+    """Return the first state of `adam` for parameters in Refs: twice their memory."""
     mean, square = (tj.fdata(tj.zero_tangent(params)) for _ in range(2))
     count = jnp.zeros((), jnp.int32)
-    for ref in jax.tree.leaves(mean)[:1]:  # on all devices over which the parameters are spread
+    for ref in jax.tree.leaves(mean)[:1]:  # on all devices that share the parameters
         count += jnp.sum(ref[...]).astype(count.dtype)
     return AdamState(tj.new_ref(count), mean, square)
 
@@ -127,7 +127,7 @@ def _as(rate: Float[Array, ""] | float, x: Array) -> Array:
 def _write(step: Function, gradients: PyTree, *trees: PyTree) -> None:
     """Apply `step(x, gradient, *moments)`, a function of numbers, to every array in memory.
 
-    An array is written whole, as what it is, after everything that belongs to it is computed.
+    An array is written whole, in its type, after all its parts are computed.
     """
     is_memory = lambda x: isinstance(x, tj.StructuredRef)
     places, structure = jax.tree.flatten(trees[0], is_leaf=is_memory)
@@ -140,7 +140,7 @@ def _write(step: Function, gradients: PyTree, *trees: PyTree) -> None:
 
 
 def _visible(x: PyTree) -> PyTree:
-    """A structural gradient without hidden parts, which would break what a type says it stores."""
+    """Return a structural gradient without hidden parts, which would break storage invariants."""
     if not isinstance(x, tj.AbstractArray):
         return x
     inside = lambda y: y is not x and isinstance(y, tj.AbstractArray)

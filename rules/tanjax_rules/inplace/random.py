@@ -1,4 +1,4 @@
-"""Random numbers with a state: the key is in memory, and each draw moves it on."""
+"""Random numbers with a state: the key is in memory, and each draw advances it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @tj.inplace(mutates=("x", "key"))
 def diffuse(x: Shaped[jax.Ref, " ..."], key: Shaped[jax.Ref, " ..."], size: Scalar) -> None:
-    r"""A step of a random walk: $x \leftarrow x + \sigma z$ with a fresh normal $z$.
+    r"""Take a step of a random walk: $x \leftarrow x + \sigma z$ with a fresh normal $z$.
 
     `x` of any shape; `key` a key of `jax.random`, old or new; `size` the standard deviation.
 
-    **Derivative:** that of the path, for the numbers that were drawn; the key has none.
+    **Derivative:** that of the path, for the drawn numbers; the key has none.
 
     >>> x, key = tj.new_ref((jax.numpy.zeros(2), jax.random.key(0)))
     >>> diffuse(x, key, 0.1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def sweep_in_numpy(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """One sweep of Gauss and Seidel, as a loop over NumPy arrays that JAX knows nothing of."""
+    """Run one sweep of Gauss and Seidel, as a loop over NumPy arrays that JAX cannot see."""
     x, a, b = np.array(x), np.asarray(a), np.asarray(b)
     for i in range(len(x)):
         x[i] += (b[i] - a[i] @ x) / a[i, i]
@@ -27,7 +27,7 @@ def sweep_in_numpy(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def check_arguments(x: AnyArray, a: DenseArray, b: DenseArray) -> None:
-    """Refuse what the memory of `x` does not hold; NumPy would broadcast it, or cut it off."""
+    """Refuse results that the memory of `x` cannot hold; NumPy would broadcast or truncate."""
     if not x.shape == b.shape == a.shape[1:] == a.shape[:1]:
         raise tj.ShapeError(f"gauss_seidel: shapes {x.shape}, {a.shape}, {b.shape} of `x, a, b`.")
     if jnp.result_type(x.dtype, a, b) != x.dtype:
@@ -60,8 +60,8 @@ def gauss_seidel_rule(
 ) -> tuple[tj.Transition, Function]:
     r"""$L x' = b - U x$ gives $\bar b = L^{-\top} \bar x'$, with triangles $L + U = A$.
 
-    The first line is the transition and not `primal`: second derivatives come back here, instead
-    of to NumPy.
+    The first line is the transition and not `primal`, so that second derivatives use this rule
+    again, and not NumPy.
     """
     after = gauss_seidel.transition(x, a, b)
     new = after.state[0]
@@ -80,7 +80,7 @@ def gauss_seidel_rule(
 
 
 def definition(x: DenseArray, a: DenseArray, b: DenseArray) -> tj.Transition:
-    """The same sweep in JAX."""
+    """Run the same sweep in JAX."""
     check_arguments(x, a, b)
     new = jsl.solve_triangular(a, b - jnp.triu(a, 1) @ x, lower=True)
     return tj.Transition((new,), None)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def substitute(b: Any, lower: Any, *, transposed: bool) -> None:
-    """Forward substitution, or backward with the transpose, in the memory of `b`."""
+    """Substitute forward, or backward with the transpose, in the memory of `b`."""
     n = lower.shape[0]
     matrix = lower.T if transposed else lower
     known = jnp.arange(n)
@@ -50,7 +50,7 @@ def solve_lower(b: Shaped[jax.Ref, "n ..."], lower: Shaped[DenseArray, "n n"]) -
 def solve_lower_rule(
     b: Shaped[DenseArray, "n ..."], lower: Shaped[DenseArray, "n n"]
 ) -> tuple[tj.Transition, Function]:
-    r"""The cotangent of $x$ becomes that of $b$, in its memory: $\bar b = L^{-\top} \bar x$.
+    r"""Turn the cotangent of $x$ into that of $b$, in its memory: $\bar b = L^{-\top} \bar x$.
 
     The cotangent of the matrix is the lower triangle of $-\bar b x^\top$.
     """

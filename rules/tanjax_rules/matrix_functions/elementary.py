@@ -1,8 +1,8 @@
 r"""Exponential, logarithm, square root and fractional powers, on types that keep their structure.
 
-A function of a matrix keeps more structure than the inverse does: what commutes with `A` commutes
-with `f(A)`, and the field in which it acts on eigenvalues is all that distinguishes one function
-from another. So each type is treated once, for all functions:
+A function of a matrix keeps more structure than the inverse does: a matrix that commutes with `A`
+commutes with `f(A)`. Functions differ only in their values at eigenvalues. So each type is treated
+once, for all functions:
 
 | type | `f(A)` |
 |---|---|
@@ -13,7 +13,8 @@ from another. So each type is treated once, for all functions:
 | `BlockDiagonal` | block by block |
 | `Scaled` | that of the matrix with the factor in it |
 
-A complex `Symmetric` matrix is not Hermitian: its function is that of a general matrix, symmetric.
+A complex `Symmetric` matrix is not Hermitian: its function is that of a general matrix, and
+symmetric.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ..stacked import split, stacked
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
-# Square matrices of some types that several functions share.
+# Square matrices of the types that several functions share.
 Batch: TypeAlias = Shaped[DenseArray, "*batch n n"]
 DenseSquare: TypeAlias = Shaped[DenseArray, "n n"]
 SquareIdentity: TypeAlias = Shaped[tj.Identity, "n n"]
@@ -64,7 +65,7 @@ def expm_pushforward(a: Batch) -> tuple[Batch, Function]:
 
 
 def frechet(a: Batch, e: Batch) -> Batch:
-    """The derivative of the exponential at `a` in the direction `e`."""
+    """Return the derivative of the exponential at `a` in the direction `e`."""
     return jax.jvp(tj.expm.primal, (a,), (e.astype(a.dtype),))[1]
 
 
@@ -72,14 +73,14 @@ def frechet(a: Batch, e: Batch) -> Batch:
 
 
 def of_eigenvalues(op: tj.Operation, t: float | None = None) -> Function:
-    """The function of numbers that an operation is on matrices."""
+    """Return the scalar function of an operation on matrices."""
     if t is not None:
         return power(t)
     return {tj.expm: jnp.exp, tj.logm: jnp.log, tj.sqrtm: jnp.sqrt}[op]
 
 
 def power(t: float) -> Function:
-    """`x` to the power `t`; a whole power of a negative number is real."""
+    """Return `x` to the power `t`; a whole power of a negative number is real."""
     if float(t).is_integer():
         return lambda x: lax.integer_pow(x, int(t))
     if float(t) == 0.5:
@@ -127,7 +128,7 @@ def register_elementary(op: tj.Operation) -> None:
 
 
 def register_by_parts(op: tj.Operation) -> None:
-    """The same for types of which other matrices are parts."""
+    """Register the implementations for types whose parts are other matrices."""
 
     @op.implementation(tj.Triangular, differentiate=True)
     def triangular(
@@ -160,9 +161,10 @@ def register_by_parts(op: tj.Operation) -> None:
 
 @tj.rules.custom_jvp
 def hermitian_part(a: DenseSquare) -> DenseSquare:
-    """Of a matrix that is Hermitian to rounding, as its tangents are: they are as they come.
+    """Return the Hermitian part of a matrix that is Hermitian up to rounding.
 
-    A pass over a matrix and its transpose is slow: it is done once, and not again for each use.
+    Tangents are Hermitian up to rounding, too, and pass unchanged. A pass over a matrix and its
+    transpose is slow, so it is done once, and not again for each use.
     """
     return lax.optimization_barrier((a + jnp.conj(a.T)) / 2)
 
@@ -175,7 +177,7 @@ def _(primals: tuple[DenseSquare], tangents: tuple[DenseSquare]) -> tuple[DenseS
 def statics(
     op: tj.Operation, t: float | None, *, upper_triangular: bool = False
 ) -> dict[str, PyTree]:
-    """The keywords with which an operation is called for the parts of a matrix."""
+    """Return the keywords of an operation for the parts of a matrix."""
     if op is tj.expm:
         return {}
     keywords: dict[str, PyTree] = {"upper_triangular": upper_triangular}
@@ -183,19 +185,19 @@ def statics(
 
 
 def check_square_blocks(name: str, a: Shaped[tj.BlockDiagonal, "m n"]) -> None:
-    """Raise `ShapeError` unless every block is square: only then each has its own function."""
+    """Raise `ShapeError` unless every block is square, and so has its own function."""
     if not a.has_square_blocks:
         raise tj.ShapeError(f"{name}: a BlockDiagonal needs square blocks, got {a}.")
 
 
 def noise(data: DenseSquare) -> Scalar:
-    """How far below zero rounding errors move the eigenvalue zero of a semidefinite matrix."""
+    """Return how far below zero rounding moves a zero eigenvalue of a semidefinite matrix."""
     eps = jnp.finfo(data.dtype).eps
     return 4 * eps * data.shape[-1] * jnp.linalg.norm(lax.stop_gradient(data))
 
 
 def sqrt_above(noise: Scalar) -> Function:
-    """The square root that takes an eigenvalue for zero if it is negative by rounding errors."""
+    """Return the square root that is zero at eigenvalues that are negative by rounding."""
     root = lambda x: jnp.sqrt(jnp.where((x < 0) & (x >= -noise), 0, x))
     return tj.rules.WithDifferences(root, lambda x, y: 1 / (root(x) + root(y)))
 
@@ -221,7 +223,7 @@ def function_of_diagonal(
 def function_of_hermitian(
     a: FullStorage, func: Function, *, symmetrize_input: bool = True
 ) -> SquareMatrix:
-    """Of the same type, but for complex values: those of a Hermitian matrix make no such one."""
+    """Return a matrix of the same type; dense for complex values of a Hermitian matrix."""
     f = tj.funm_hermitian(a.data, func, symmetrize_input=False)
     real = not jnp.iscomplexobj(jax.eval_shape(lambda x: func(x), jnp.real(jnp.diagonal(a.data))))
     return type(a)(f, "mean") if real or isinstance(a, tj.Symmetric) else f
@@ -289,7 +291,7 @@ def logarithm_by_integral(a: DenseSquare) -> DenseSquare:
 
 
 def definition_of(op: tj.Operation) -> Function:
-    """What a function of a general matrix is, in terms that JAX differentiates."""
+    """Return the definition of a function of a general matrix, which JAX can differentiate."""
     if op is tj.expm:
         return jsl.expm
     if op is tj.logm:
@@ -297,7 +299,7 @@ def definition_of(op: tj.Operation) -> Function:
     return lambda a, t=0.5: jsl.expm(t * logarithm_by_integral(a))
 
 
-# What every case of one implementation for many functions need not ask again.
+# Stages that one case of an implementation for many functions covers for all of them.
 ASKED_ONCE = (
     *("linearize", "fields", "natural", "hessian", "vmap", "one argument", "checkpoint", "scan"),
     *("public lowering", "sensitivity", "promises", "memory", "variants", "dtype"),
@@ -326,12 +328,12 @@ def cases() -> Iterator[Case]:
         for a, thorough in types:
             skip = ("variants",) if op is thorough else ASKED_ONCE
             yield Case(op, a, **keywords).declare(skip=skip)
-    far = jnp.asarray([64.0, 1.0, 1 / 8], complex)  # whose exponential is balanced
+    far = jnp.asarray([64.0, 1.0, 1 / 8], complex)  # with a balanced exponential
     for op, a in (
         (tj.expm, s.regular(3, complex=True) * far / far[:, None]),
         (tj.sqrtm, s.regular(2)),
         (tj.logm, s.regular(2, complex=True)),
-    ):  # a keyword of these is a promise about the values, so it is no variant
+    ):  # a keyword of these promises something about values, so it is no variant
         skip = () if op is tj.expm else ("variants",)
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
     cosine = jax.tree_util.Partial(jnp.cos)  # a function that is a pytree
@@ -342,7 +344,7 @@ def cases() -> Iterator[Case]:
             skip=ASKED_ONCE
         )
     yield Case(tj.funm_multiply, symmetric, s.normal(3), cosine)
-    # What a function holds is an argument, too.
+    # Arrays that a function holds are arguments, too.
     decay = jax.tree_util.Partial(lambda c, x: c[0] * x * jnp.exp(-c[1] * x), s.positive(2))
     wave = jax.tree_util.Partial(lambda c, x: jnp.exp(1j * c * x), s.positive())
     yield Case(tj.funm_multiply, symmetric, s.normal(3, 2), decay)

@@ -3,7 +3,7 @@ r"""Sylvester and Lyapunov equations with structured matrices.
 With matrices whose eigenvectors are orthonormal the equation is diagonal in their bases:
 $a_i \tilde x_{ij} + \tilde x_{ij} b_j = \tilde q_{ij}$. Neither the eigenvalues nor the vectors are
 differentiated. The solution states its derivative in terms of the matrices themselves, so equal
-eigenvalues do no harm, and a cotangent is contracted with the structure before anything is formed.
+eigenvalues do no harm. A cotangent is contracted with the structure before a matrix is formed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DenseSquare: TypeAlias = Shaped[DenseArray, "n n"]
 DenseMatrix: TypeAlias = Shaped[DenseArray, "m n"]
-# Matrices with orthonormal eigenvectors; a complex Symmetric has none, and is told apart.
+# Matrices with orthonormal eigenvectors; `is_general` excludes a complex Symmetric, which has none.
 Normal: TypeAlias = Shaped[tj.Diagonal | tj.Symmetric | tj.Hermitian, "n n"]
 NormalRows: TypeAlias = Shaped[tj.Diagonal | tj.Symmetric | tj.Hermitian, "m m"]
 # Eigenvectors; None for the standard basis.
@@ -37,33 +37,33 @@ Basis: TypeAlias = Shaped[DenseArray, "_ _"] | None
 
 
 def spectrum(a: Normal) -> tuple[Vector, Basis]:
-    """Eigenvalues and -vectors (None for the standard basis), as constants."""
+    """Return eigenvalues and -vectors (None for the standard basis), as constants."""
     if isinstance(a, tj.Diagonal):
         return lax.stop_gradient(a.diag), None
     return jnp.linalg.eigh(lax.stop_gradient(a.data), symmetrize_input=False)
 
 
 def rotated(u: Basis, x: Matrix, v: Basis) -> Matrix:
-    """`u^H x v`."""
+    """Return `u^H x v`."""
     x = x if u is None else jnp.conj(u.T) @ x
     return x if v is None else x @ v
 
 
 def rotated_back(u: Basis, x: Matrix, v: Basis) -> Matrix:
-    """`u x v^H`."""
+    """Return `u x v^H`."""
     x = x if u is None else u @ x
     return x if v is None else x @ jnp.conj(v.T)
 
 
 def conjugated(u: Basis) -> Basis:
-    """The conjugate of a basis."""
+    """Return the conjugate of a basis."""
     return None if u is None else jnp.conj(u)
 
 
 def diagonal_equation(
     apply: Function, u: Basis, gains: DenseMatrix, v: Basis, q: DenseMatrix
 ) -> DenseMatrix:
-    """The `x` with `apply(x) = q`, which multiplies by `gains` between the bases `u` and `v`."""
+    """Return the `x` with `apply(x) = q`; `apply` multiplies by `gains` between bases `u`, `v`."""
 
     def solve(u: Basis, v: Basis) -> Function:
         divided = lambda q: rotated(u, q, v) / gains.astype(q.dtype)
@@ -74,12 +74,12 @@ def diagonal_equation(
 
 
 def is_general(a: SquareMatrix) -> bool:
-    """Whether a matrix is symmetric without being Hermitian: its basis is not orthonormal."""
+    """True if a matrix is symmetric without being Hermitian: its basis is not orthonormal."""
     return isinstance(a, tj.Symmetric) and jnp.iscomplexobj(a.data)
 
 
 def floating_together(a: NormalRows, q: DenseMatrix) -> tuple[NormalRows, DenseMatrix]:
-    """A `q` of the dtype of the solution, and the matrix, where it has integers, as wide."""
+    """Cast `q` to the dtype of the solution, and a matrix of integers to the same width."""
     q = floating(q.astype(jnp.result_type(a.dtype, q)))
     return floating(a, jnp.finfo(q.dtype).dtype), q
 
@@ -121,7 +121,7 @@ def discrete_lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
 
 
 def adjoint_of(a: Normal) -> Normal:
-    """The conjugate transpose of a normal matrix, of its type."""
+    """Return the conjugate transpose of a normal matrix, in its type."""
     return tj.Diagonal(jnp.conj(a.diag)) if isinstance(a, tj.Diagonal) else a
 
 
@@ -129,7 +129,7 @@ def adjoint_of(a: Normal) -> Normal:
 
 
 def stored(a: Matrix, name: str) -> DenseMatrix:
-    """The dense array of a matrix, in silence where the type stores all of it."""
+    """Return the dense array of a matrix, without a warning if the type stores all of it."""
     if isinstance(a, tj.Symmetric | tj.Hermitian | tj.Triangular):
         return a.to_dense()
     return tj.densified(a, name, "") if tj.is_structured(a) else a
@@ -179,7 +179,7 @@ def discrete_lyapunov_of_hermitian(a: SquareMatrix, q: FullStorage) -> SquareMat
 
 
 def hermitian_like(q: FullStorage, x: DenseSquare) -> SquareMatrix:
-    """`x` as the type that it has for a symmetric or Hermitian `q`."""
+    """Return `x` in the type that it has for a symmetric or Hermitian `q`."""
     if not jnp.iscomplexobj(x):
         return tj.Symmetric(x, "mean")
     is_hermitian = isinstance(q, tj.Hermitian) or not jnp.iscomplexobj(q.data)

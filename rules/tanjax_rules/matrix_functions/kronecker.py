@@ -2,10 +2,10 @@ r"""Powers of a Kronecker product, factor by factor.
 
 $(A \otimes B)^n = A^n \otimes B^n$ always. For the principal root and fractional powers the angles
 of the eigenvalues add up. Where the sum leaves $(-\pi, \pi)$, the product of roots is a root, but
-not the principal one. That cannot happen for factors with real eigenvalues; of others the
-angles are looked at, and the result is nan rather than another root.
+not the principal one. That cannot happen for factors with real eigenvalues. For other factors the
+rules check the angles, and return nan rather than another root.
 
-Exponential and logarithm are no Kronecker products, and become dense; the exponential of a
+Exponential and logarithm are no Kronecker products, and densify; the exponential of a
 Kronecker sum is the product of those of its factors.
 """
 
@@ -56,7 +56,7 @@ def fractional_power_of_kronecker(
 
 
 def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None) -> SquareProduct:
-    """A principal power of each factor; nan where their product is not the principal one."""
+    """Return a principal power of each factor; nan where their product is not the principal one."""
     check_square_factors(op.name, a)
     factors = list(a.factors)
     turning = [i for i, f in enumerate(factors) if not has_real_eigenvalues(f)]
@@ -74,7 +74,7 @@ def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None)
 
 
 def has_real_eigenvalues(a: SquareMatrix) -> bool:
-    """Whether the type alone says so: then a power is real and principal, or it is nan."""
+    """True if the type has real eigenvalues: then a power is real and principal, or nan."""
     if isinstance(a, tj.Hermitian | tj.Identity):
         return True
     real = tj.is_structured(a) and not jnp.issubdtype(a.dtype, jnp.complexfloating)
@@ -82,7 +82,7 @@ def has_real_eigenvalues(a: SquareMatrix) -> bool:
 
 
 def angles_of(a: SquareMatrix) -> tuple[Scalar, Scalar]:
-    """The smallest and the largest angle of the eigenvalues."""
+    """Return the smallest and the largest angle of the eigenvalues."""
     if isinstance(a, tj.Diagonal | tj.Triangular):
         values = a.diagonal()
     else:
@@ -92,7 +92,7 @@ def angles_of(a: SquareMatrix) -> tuple[Scalar, Scalar]:
 
 
 def check_square_factors(name: str, a: Shaped[tj.Kronecker, "m n"]) -> None:
-    """Raise `ShapeError` unless every factor is square: only then each has a power."""
+    """Raise `ShapeError` unless every factor is square, and so has a power."""
     if not all_square(a.factors):
         raise tj.ShapeError(f"{name}: a Kronecker product needs square factors, got {a}.")
 

@@ -45,7 +45,7 @@ def power_of_hermitian(a: FullStorage, *, n: int) -> FullStorage:
 
 @tj.matrix_power.implementation(tj.Triangular, differentiate=True)
 def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
-    """A negative power by a triangular inverse, which is exactly triangular."""
+    """Return a negative power by a triangular inverse, which is exactly triangular."""
     a = tj.inv(a) if n < 0 else a
     dense = jnp.linalg.matrix_power(a.to_dense(), abs(n))
     return tj.Triangular(dense, a.lower, a.unit_diagonal)
@@ -67,7 +67,7 @@ def power_of_scaled(a: SquareScaled, *, n: int) -> SquareMatrix:
 @tj.matrix_power.implementation(tj.SymTridiagonal, differentiate=True)
 @tj.matrix_power.implementation(tj.Banded, differentiate=True)
 def power_of_band(a: Band, *, n: int) -> SquareMatrix:
-    """A band of `n` times the width, by repeated squares; dense where that is all of the matrix."""
+    """Return a band of `n` times the width, by repeated squares; dense if it fills the matrix."""
     if n == 0:
         return tj.Identity(a.shape[0], a.dtype)
     if n < 0 or n * sum(widths(a)) >= a.shape[0]:

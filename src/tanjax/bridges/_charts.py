@@ -1,9 +1,9 @@
 """Trees of quantities as trees of plain numbers, and back.
 
-Solvers compute with plain arrays. A `Chart` remembers for every leaf of a tree the unit in which
-its number counts, converts what comes out of user functions to those units, and labels what a
-solver hands back. It is static data with value equality: the wrappers around user functions that
-hold one compare equal from call to call, so a solver compiles once.
+Solvers compute with plain arrays. A `Chart` holds the unit of every leaf of a tree. It converts
+results of user functions to these units, and labels the results of a solver. It is static data with
+value equality: wrappers around user functions that hold a chart compare equal from call to call, so
+a solver compiles once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Chart(eqx.Module):
     units: tuple[Unit | None, ...] = eqx.field(static=True)
 
     def numbers(self, where: str, tree: PyTree) -> PyTree:
-        """The numbers of a tree in the units of the chart.
+        """Return the numbers of a tree in the units of the chart.
 
         **Raises:** `UnitError` naming the leaf; `ShapeError` if the tree has another structure.
         """
@@ -53,19 +53,19 @@ class Chart(eqx.Module):
         return jax.tree.unflatten(self.tree, done)
 
     def quantities(self, numbers: PyTree) -> PyTree:
-        """Numbers with their units; a leaf that is itself a tree keeps its structure."""
+        """Return numbers with their units; a leaf that is itself a tree keeps its structure."""
         leaves = self.tree.flatten_up_to(numbers)
         done = [labelled(x, unit) for x, unit in zip(leaves, self.units, strict=True)]
         return jax.tree.unflatten(self.tree, done)
 
     def parts(self) -> list[Chart]:
-        """The charts of the children of the tree."""
+        """Return the charts of the children of the tree."""
         units = iter(self.units)
         take = lambda child: tuple(next(units) for _ in range(child.num_leaves))
         return [Chart(child, take(child)) for child in self.tree.children()]
 
     def per(self, unit: Unit | None) -> Chart:
-        """The chart of derivatives of the tree by something in `unit`."""
+        """Return the chart of derivatives of the tree by a quantity in `unit`."""
         return Chart(self.tree, tuple(_quotient(u, unit) for u in self.units))
 
 
@@ -76,20 +76,20 @@ def _quotient(unit: Unit | None, by: Unit | None) -> Unit | None:
 
 
 def units_of(tree: PyTree) -> Chart:
-    """The chart of a tree of quantities."""
+    """Return the chart of a tree of quantities."""
     _, labels, treedef = taken_apart(tree)
     return Chart(treedef, tuple(labels))
 
 
 def chart_of(tree: PyTree) -> tuple[PyTree, Chart]:
-    """The numbers of a tree as arrays, and its chart."""
+    """Return the numbers of a tree as arrays, and its chart."""
     values, labels, treedef = taken_apart(tree)
     numbers = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values))
     return numbers, Chart(treedef, tuple(labels))
 
 
 def with_arrays(tree: PyTree) -> PyTree:
-    """A tree with Python numbers inside quantities as arrays: solvers compile for each number."""
+    """Convert Python numbers in quantities to arrays: else each number would compile a solver."""
     array = lambda x: (
         unitful(jnp.asarray(x.stored), x.label)
         if is_quantity(x) and isinstance(x.stored, float | int | complex)
@@ -99,16 +99,16 @@ def with_arrays(tree: PyTree) -> PyTree:
 
 
 def labelled(value: PyTree, unit: Unit | None) -> PyTree:
-    """A number with its unit, or plain."""
+    """Return a number with its unit, or plain."""
     return value if unit is None or value is None else unitful(value, unit)
 
 
 def number_in(where: str, x: PyTree, unit: Unit | None) -> PyTree:
-    """The number of a quantity in a unit; `None` stands for a plain number.
+    """Return the number of a quantity in a unit; `None` stands for a plain number.
 
     Zero has every unit; plain numbers and dimensionless quantities mix.
-    **Raises:** `UnitError` naming the place and both units; `ScaleError` if the dtype of a quantity
-    with a power of two does not hold the number there.
+    **Raises:** `UnitError` naming the place and both units; `ScaleError` if the number of a
+    quantity with a power of two overflows or underflows the dtype.
     """
     if x is None or (type(x) in (int, float) and x == 0):
         return x

@@ -1,8 +1,8 @@
-"""What `tj.solve(a, b, solver=...)` runs: a solver of lineax on numbers, told apart by its needs.
+"""The solvers of `tj.solve(a, b, solver=...)`: lineax on numbers, by the form of the matrix.
 
-Iterative solvers get the matrix as a function that multiplies; direct ones the entries, which makes
-a structured matrix dense as visibly as anywhere. Neither is differentiated: the natural rule of
-`solve` is around it. A solution that was not reached is an error, or `nan`.
+Iterative solvers get the matrix as a function that multiplies. Direct solvers get the entries,
+which densifies a structured matrix with the usual warning. Neither is differentiated: the natural
+rule of `solve` surrounds them. A solution that was not reached is an error, or `nan`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIRECT = (
     lineax.Triangular,
     lineax.Tridiagonal,
 )
-_SLACK = 100.0  # how far rounding may carry the residual from the one that the solver updates
+_SLACK = 100.0  # the residual may exceed the updated residual by this factor
 
 Options = dict[str, PyTree]  # a preconditioner, a first guess
 
@@ -57,7 +57,7 @@ class Multiply(eqx.Module):
             out = matrix.solve(vector, transposed=self.transposed)
         else:
             matrix = matrix.mT if self.transposed else matrix
-            with jax.numpy_dtype_promotion("standard"):  # of integers, or real by complex
+            with jax.numpy_dtype_promotion("standard"):  # of integers, or real and complex
                 out = matrix.apply(vector) if is_structured(matrix) else jnp.matmul(matrix, vector)
         return out.astype(vector.dtype)
 
@@ -70,7 +70,7 @@ def solved(
     options: Options,
     throw: bool,
 ) -> DenseArray:
-    """`a⁻¹ b` by a solver of lineax; each column of `b` for itself. `convert` is `to_lineax`."""
+    """Return `a⁻¹ b` by a solver of lineax, column by column. `convert` is `to_lineax`."""
     if not isinstance(solver, lineax.AbstractLinearSolver):
         raise TypeError(
             message(
@@ -102,7 +102,7 @@ def solved(
 
 
 def _check_options(solver: lineax.AbstractLinearSolver, options: Options) -> None:
-    """Refuse what lineax would ignore; the options of other people's solvers are theirs."""
+    """Refuse options that lineax would ignore; other solvers check their own options."""
     unknown = sorted(set(options) - {"preconditioner", "y0"})
     if unknown and type(solver).__module__.startswith("lineax."):
         raise TypeError(
@@ -123,11 +123,11 @@ def _first_guess(start: PyTree, shape: tuple[int, ...], dtype: DType) -> DenseAr
 
 
 def _or_error(x: DenseArray, failed: Bool[Array, ""], text: str) -> DenseArray:
-    """A solution, or the error of all devices if one of them has none."""
+    """Return a solution, or raise on all devices if it failed on one of them."""
     axes = tuple(sorted(_compat.varying_axes(failed)))
     if not axes:
         return eqx.error_if(x, failed, text)
-    # Both branches of Equinox' check must vary alike, and that of the error does not.
+    # Both branches of Equinox' check must vary over devices alike, and that of the error does not.
     failed = jax.lax.psum(failed.astype(jnp.int32), axes) > 0
     zero = eqx.error_if(jnp.zeros((), x.dtype), failed, text)
     return jnp.add(*_compat.align((x, zero)))
@@ -140,10 +140,10 @@ def _one_column(
     b: Inexact[Array, " n"],
     start: Inexact[Array, " n"] | None = None,
 ) -> tuple[Inexact[Array, " n"], Bool[Array, ""]]:
-    """The solution, and whether it was reached."""
+    """Return the solution, and whether it was reached."""
     options = options if start is None else {**options, "y0": start}
     # The solver itself, and not `lineax.linear_solve`: that is a primitive with derivatives of its
-    # own, which nobody needs here, and traces the solver later, when dtypes no longer mix.
+    # own, which are not needed here. It traces the solver later, when dtypes no longer mix.
     with jax.numpy_dtype_promotion("standard"):
         x, result, _ = solver.compute(solver.init(operator, options), b, options)
     reached = (result == lineax.RESULTS.successful) & jnp.all(jnp.isfinite(x))
@@ -156,16 +156,16 @@ def _is_solved(
     b: Inexact[Array, " n"],
     x: Inexact[Array, " n"],
 ) -> Bool[Array, ""]:
-    """Whether the residual is what the solver promises: it judges by one that it updates.
+    """True if the true residual meets the solver's tolerance; solvers test an updated residual.
 
-    With an indefinite preconditioner CG stops at once and reports success; with a tolerance below
-    what the dtype can tell, the residual that is updated falls and the true one does not.
+    With an indefinite preconditioner CG stops at once and reports success. With a tolerance below
+    the rounding of the dtype, the updated residual falls and the true residual does not.
     """
     if isinstance(solver, _DIRECT):
         return jnp.asarray(True)
     residual = b - operator.mv(x)
-    # Of a matrix with nan, conjugate gradients on the normal equations make no step, and say that
-    # they arrived: at zero. The residual shows it.
+    # For a matrix with nan, conjugate gradients on the normal equations make no step and report
+    # success at zero. The residual shows it.
     finite = jnp.all(jnp.isfinite(residual))
     # A least-squares solution of a singular matrix satisfies the normal equations, not these.
     judged = solver.inner_solver if isinstance(solver, lineax.Normal) else solver
@@ -178,7 +178,7 @@ def _is_solved(
     return finite & (fits | ((atol == 0) & (rtol == 0)))
 
 
-# -- what lineax is given --------------------------------------------------------------------------
+# -- the operator ----------------------------------------------------------------------------------
 
 
 def _operator(
@@ -187,7 +187,7 @@ def _operator(
     solver: lineax.AbstractLinearSolver,
     like: jax.ShapeDtypeStruct,
 ) -> lineax.AbstractLinearOperator:
-    """The matrix as its solver needs it; who chooses CG or Cholesky says that it is definite."""
+    """Return the matrix in the form that its solver needs; CG and Cholesky imply definite."""
     if isinstance(solver, _DIRECT):
         operator = convert(_entries(a, like.dtype))
     else:
@@ -202,7 +202,7 @@ def _function(f: Function, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearO
 
 
 def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
-    """A matrix of a type whose entries lineax can store, and of one dtype with its vector."""
+    """Return a matrix in a type whose entries lineax can store, in the dtype of its vector."""
     if not is_structured(a):
         return jnp.asarray(a, dtype)
     if type(a) not in (Diagonal, Identity, Triangular, Symmetric, Hermitian):
@@ -214,7 +214,7 @@ def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
 
 
 def _preconditioner(p: PyTree, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
-    """A preconditioner as an operator; lineax asks that it is tagged as positive definite."""
+    """Return a preconditioner as an operator; lineax requires a tag as positive definite."""
     if not isinstance(p, lineax.AbstractLinearOperator):
         (n,) = like.shape
         shape = (p.n, p.n) if isinstance(p, Factorization) else getattr(p, "shape", None)
@@ -231,7 +231,7 @@ def _preconditioner(p: PyTree, like: jax.ShapeDtypeStruct) -> lineax.AbstractLin
 
 
 def transposed(options: Options) -> Options:
-    """The options for the transposed system: a first guess is for another solution."""
+    """Return the options for the transposed system: a first guess is for another solution."""
     options = {k: v for k, v in options.items() if k != "y0"}
     p = options.get("preconditioner")
     if isinstance(p, lineax.AbstractLinearOperator):

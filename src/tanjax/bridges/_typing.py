@@ -1,20 +1,20 @@
 """Annotations with a shape and a dimension: `Quantity["m/s", Float, "n"]`.
 
-jaxtyping says in a signature what shape and dtype an array has, and checks it when asked to. A
-quantity has one property more. `Quantity[...]` joins both: the annotation is a class, `isinstance`
-asks the unit first and then jaxtyping, so sizes named twice must agree across all arguments of a
-function under `jaxtyping.jaxtyped` (with beartype or another checker), or under `checked`, which
-needs no checker and says what is wrong in the library's own errors.
+jaxtyping writes the shape and the dtype of an array into a signature, and can check them. A
+quantity also has a dimension. `Quantity[...]` joins both. The annotation is a class whose
+`isinstance` checks first the unit and then jaxtyping. So sizes of one name must agree across all
+arguments of a function under `jaxtyping.jaxtyped` (with beartype or another checker), or under
+`checked`. The latter needs no checker and raises the library's own errors.
 
     @tj.typing.checked
     def travel(v: Quantity["m/s", Float, "n"], t: Quantity["time"]) -> Quantity["m", Float, "n"]:
         return v * t
 
-Any unit of the dimension is right: a function for `m/s` takes `km/h`. Nothing is checked, and
-nothing costs, where neither `jaxtyped` nor `checked` is written.
+Any unit of the dimension is right: a function for `m/s` takes `km/h`. Without `jaxtyped` or
+`checked` there is no check, and no cost.
 
-Sharp edges. An annotation is a fact about units for people and for run time; static type checkers
-cannot read the texts in it. A plain number is no `Quantity["1"]`: write `Quantity["1"] | float`.
+Sharp edges. Annotations state units for people and for run time; static type checkers cannot read
+the texts in them. A plain number is no `Quantity["1"]`: write `Quantity["1"] | float`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tanjax._typing import Function
 from tanjax.arrays import is_quantity
 from tanjax.units import Dimension, Unit
 
-# Names that physics has for dimensions, each with a unit that has it.
+# Names of physical dimensions, each with a unit of the dimension.
 _DIMENSIONS = {
     "acceleration": "m/s^2",
     "amount": "mol",
@@ -74,7 +74,7 @@ _DIMENSIONS = {
 _made: dict[tuple[Hashable, ...], type] = {}
 
 Unitlike: TypeAlias = str | Unit | Dimension
-# What stands in an annotation: classes, unions, what jaxtyping makes. They have none in common.
+# The parts of an annotation: classes, unions, types of jaxtyping. They have no common class.
 Hint: TypeAlias = Any
 
 
@@ -129,7 +129,7 @@ def _make(unit: Unitlike, array: list[Hint]) -> type:
         "dimension": dimension,
         "array": kind,
         "over_value": over_value,
-        "__module__": "builtins",  # unions then show the name alone, on which beartype insists
+        "__module__": "builtins",  # unions then show the name alone, as beartype requires
         "__doc__": f"A quantity of dimension {dimension}.",
     }
     name = f"Quantity[{', '.join(parts)}]"
@@ -137,7 +137,7 @@ def _make(unit: Unitlike, array: list[Hint]) -> type:
 
 
 def _spell(part: Hint) -> str:
-    """One part of an annotation as it is written in the source."""
+    """Return one part of an annotation as it is written in the source."""
     if isinstance(part, str):
         return f'"{part}"'
     if isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray):
@@ -149,7 +149,7 @@ def _spell(part: Hint) -> str:
 
 
 def _array_type(array: list[Hint]) -> tuple[Hint, bool]:
-    """What `isinstance` is asked of the array, and whether of the value or of the quantity."""
+    """Return the type for `isinstance` of the array, and whether it is for the value alone."""
     if not array:
         return None, False
     kind, *shape = array
@@ -157,7 +157,7 @@ def _array_type(array: list[Hint]) -> tuple[Hint, bool]:
         kind, shape = jaxtyping.Shaped, array
     if isinstance(kind, type) and issubclass(kind, jaxtyping.AbstractDtype):
         if len(shape) <= 1 and all(isinstance(s, str) for s in shape):
-            # A quantity has a shape and a dtype itself, whatever kind of value it holds.
+            # A quantity itself has a shape and a dtype, for any kind of value.
             return kind[typing.Any, *(shape or ["..."])], False
     elif not shape and (isinstance(kind, type | types.UnionType) or _members(kind)):
         return kind, True
@@ -170,14 +170,14 @@ def _array_type(array: list[Hint]) -> tuple[Hint, bool]:
 
 
 def _fault(cls: _QuantityType, x: PyTree) -> type[Exception] | None:
-    """Why a value is not of this type: `UnitError`, `ShapeError`, or nothing."""
+    """Return the error for a value of another type: `UnitError`, `ShapeError` or `None`."""
     if not is_quantity(x):
         return UnitError
     if cls.dimension is not None and x.label.dimension is not cls.dimension:
         return UnitError
     if cls.array is None:
         return None
-    # Member by member: `isinstance` with a `typing.Union` would ask about classes only.
+    # Member by member: `isinstance` with a `typing.Union` would check only classes.
     array = x.stored if cls.over_value else x
     fits = any(isinstance(array, kind) for kind in _members(cls.array) or (cls.array,))
     return None if fits else ShapeError
@@ -186,12 +186,12 @@ def _fault(cls: _QuantityType, x: PyTree) -> type[Exception] | None:
 def checked(function: Function) -> Function:
     """Check the arguments and the result of a function against its annotations, on every call.
 
-    Understood are `Quantity[...]`, jaxtyping's arrays, and unions, tuples, lists and dicts of
-    them; other annotations are left to type checkers. Sizes with one name must agree in the whole
+    It checks `Quantity[...]`, jaxtyping's arrays, and unions, tuples, lists and dicts of them;
+    other annotations are left to type checkers. Sizes with one name must agree in the whole
     signature. Under `jit` the check runs when the function is traced.
 
     **Returns:** the function with checks.
-    **Raises:** `UnitError` for a wrong dimension, or a quantity where a plain array is expected and
+    **Raises:** `UnitError` for a wrong dimension, or for a quantity instead of a plain array or
     the reverse; `ShapeError` for a wrong shape or dtype. Both name function and argument.
     """
     signature = inspect.signature(function)
@@ -204,7 +204,7 @@ def checked(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        if not hints:  # now that names defined below the function exist
+        if not hints:  # at the first call names defined below the function exist
             hints.update(typing.get_type_hints(function, include_extras=True) or {"": None})
         arguments = signature.bind(*args, **kwargs).arguments
         with jaxtyping.jaxtyped("context"):
@@ -221,7 +221,7 @@ def checked(function: Function) -> Function:
 
 
 def _each(name: str, value: PyTree, kind: int | None) -> Iterator[tuple[str, PyTree]]:
-    """The arguments behind a parameter: several for `*args` and `**kwargs`."""
+    """Yield the arguments behind a parameter: several for `*args` and `**kwargs`."""
     if kind is None:
         yield name, value
     elif kind is inspect.Parameter.VAR_POSITIONAL:
@@ -231,13 +231,13 @@ def _each(name: str, value: PyTree, kind: int | None) -> Iterator[tuple[str, PyT
 
 
 def _members(hint: Any) -> tuple[Hint, ...]:
-    """The members of a union; none for other hints."""
+    """Return the members of a union; none for other hints."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if union else ()
 
 
 def _check(function: Function, place: str, hint: Hint, value: PyTree, arguments: PyTree) -> None:
-    """Raise if a value does not fit an annotation that we understand."""
+    """Raise if a value does not match an annotation that tanjax checks."""
     for path, expected, got in _places(place, hint, value):
         members = _members(expected)
         faults = (
@@ -264,7 +264,7 @@ def _check(function: Function, place: str, hint: Hint, value: PyTree, arguments:
 
 
 def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Hint, PyTree]]:
-    """Follow tuples, lists and dicts to the values that have an annotation of their own."""
+    """Follow tuples, lists and dicts to the values with their own annotation."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         yield from _places(path, inner[0], value)
@@ -284,7 +284,7 @@ def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Hint, Py
 
 
 def _fault_of(hint: Hint, value: PyTree, alone: bool = True) -> type[Exception] | None:
-    """Why a value does not fit one annotation; in a union every class is asked, alone only ours."""
+    """Return the error of a value for one annotation; other classes count only in unions."""
     if isinstance(hint, _QuantityType):
         return _fault(hint, value)
     if hint is typing.Any or not isinstance(hint, type):

@@ -2,20 +2,20 @@
 
 A solver adds `dt · dy/dt` to `y` for a whole tree of unlike things, so its arithmetic is on plain
 numbers. `diffeqsolve` here has the arguments of `diffrax.diffeqsolve` and strips units at that
-boundary: time counts in the unit of `t1` (or `t0`), every leaf of the state in its own. The vector
-field receives quantities and must return `[y]/[t]`, in any prefixes; the solution is labelled.
+boundary. Time is a number in the unit of `t1` (or `t0`), every leaf of the state in its own unit.
+The vector field receives quantities and must return `[y]/[t]`, in any prefixes; the solution is
+labelled.
 
     term = diffrax.ODETerm(lambda t, y, args: {"x": y["v"], "v": -(args["k"] / args["m"]) * y["x"]})
     y0 = {"x": 1.0 * m, "v": 0.0 * m / s}
     solution = diffeqsolve(term, diffrax.Tsit5(), 0.0, 3.0 * s, 0.1 * s, y0, {"k": k, "m": mass})
 
-Tolerances. `rtol` is a pure number. A plain `atol` counts in the units of `y0`; a quantity or a
-tree of them like the state says what it means, and a state of mixed units wants that. Where the
-tolerances of leaves differ, the solver works on multiples of them: its norms of several
-leaves are then sums of pure numbers.
+Tolerances. `rtol` is a pure number. A plain `atol` is in the units of `y0`. For a state of mixed
+units give a quantity, or a tree of quantities like the state. If the tolerances of leaves differ,
+the solver works on multiples of them: its norms of several leaves are then sums of pure numbers.
 
-Sharp edges. A Brownian motion counts in the square root of the unit of time, and its interval is
-given in plain numbers of that unit, because its own constructor takes nothing else.
+Sharp edges. A Brownian motion is in the square root of the unit of time. Its interval is given in
+plain numbers of that unit, because its own constructor takes nothing else.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ Steps: TypeAlias = tuple[PyTree, ...] | None
 
 
 class _State(eqx.Module):
-    """How the solver sees the state: the units of its leaves, and the steps it counts them in."""
+    """The solver's form of the state: the units of its leaves, and the steps that it counts."""
 
     chart: Chart
     steps: Steps  # per leaf, or None for 1
 
     def numbers(self, where: str, y: PyTree, per: Unit | None = None, rate: bool = False) -> PyTree:
-        """What the solver gets of a state, or of its rate of change."""
+        """Return the solver's numbers of a state, or of its rate of change."""
         chart = self.chart.per(per) if rate else self.chart
         return self._scaled(chart.numbers(where, y), jnp.divide)
 
     def quantities(self, numbers: PyTree, per: Unit | None = None, rate: bool = False) -> PyTree:
-        """A state, or its rate of change, from the numbers of the solver."""
+        """Return a state, or its rate of change, from the numbers of the solver."""
         chart = self.chart.per(per) if rate else self.chart
         return chart.quantities(self._scaled(numbers, jnp.multiply))
 
     def parts(self) -> list[_State]:
-        """The states of the entries of a tuple."""
+        """Return the states of the entries of a tuple."""
         steps = iter(self.steps or ())
         take = lambda n: None if self.steps is None else tuple(next(steps) for _ in range(n))
         return [_State(chart, take(len(chart.units))) for chart in self.chart.parts()]
@@ -80,8 +80,8 @@ class _Field(eqx.Module):
 
     function: Function
     time: Unit | None = eqx.field(static=True)
-    state: _State  # what the field is given
-    moved: _State  # what it moves
+    state: _State  # the argument of the field
+    moved: _State  # the state that it moves
     noise: bool = eqx.field(static=True, default=False)
 
     def __call__(self, t: PyTree, y: PyTree, args: PyTree) -> PyTree:
@@ -91,7 +91,7 @@ class _Field(eqx.Module):
 
 
 class _Saved(eqx.Module):
-    """What is saved: the numbers of the state, or of a user's function of quantities."""
+    """A function of what to save: numbers of the state, or of a user's function of quantities."""
 
     function: Function
     time: Unit | None = eqx.field(static=True)
@@ -121,7 +121,7 @@ class DenseSolution(eqx.Module):
     state: _State
 
     def evaluate(self, t0: PyTree, t1: PyTree = None, left: bool = True) -> PyTree:
-        """The state at `t0`, or its increment from `t0` to `t1`."""
+        """Return the state at `t0`, or its increment from `t0` to `t1`."""
         at = lambda t: self.interpolation.evaluate(self._numbers(t), None, left)
         if t1 is None:
             return self.state.quantities(at(t0))
@@ -129,7 +129,7 @@ class DenseSolution(eqx.Module):
         return self.state.quantities(jax.tree.map(jnp.subtract, at(t1), at(t0)), rate=True)
 
     def derivative(self, t: PyTree, left: bool = True) -> PyTree:
-        """The rate of change of the interpolated state, in `[y]/[t]`."""
+        """Return the rate of change of the interpolated state, in `[y]/[t]`."""
         rate = self.interpolation.derivative(self._numbers(t), left)
         return self.state.quantities(rate, self.time, rate=True)
 
@@ -153,7 +153,7 @@ class SaveAt:
     """`diffrax.SaveAt`, with `ts` a quantity; `fn` receives and may return quantities.
 
     The arguments are those of `diffrax.SaveAt`; `subs` is a tree of the `SubSaveAt` of this module.
-    An instance of `diffrax.SaveAt` serves too where `ts` is not given in it.
+    A `diffrax.SaveAt` without `ts` also works.
     """
 
     t0: bool = False
@@ -186,7 +186,7 @@ def diffeqsolve(
     event: diffrax.Event | None = None,
     **options: PyTree,
 ) -> diffrax.Solution:
-    """`diffrax.diffeqsolve` on quantities.
+    """Run `diffrax.diffeqsolve` on quantities.
 
     **Arguments:** those of `diffrax.diffeqsolve`. `terms`: `ODETerm`, `ControlTerm` of a Brownian
     motion, `MultiTerm` of these, and the pairs of symplectic solvers; their vector fields receive
@@ -196,13 +196,13 @@ def diffeqsolve(
     `atol` a number, a quantity or a tree of quantities like `y0`, and `dtmin` and `dtmax` as
     quantities. `event`: `diffrax.Event`, its conditions on quantities.
 
-    **Returns:** a `diffrax.Solution` whose `t0`, `t1`, `ts`, `ys` and `evaluate` speak quantities.
+    **Returns:** a `diffrax.Solution` whose `t0`, `t1`, `ts`, `ys` and `evaluate` use quantities.
 
     **Raises:** `UnitError` naming a leaf of the vector field that is not in `[y]/[t]`, or an
     argument of the wrong dimension; `ShapeError` for a tree of another structure.
 
-    **Derivative:** that of the solver (by `adjoint`), with respect to everything: `tj.grad` of a
-    function of the solution has true units.
+    **Derivative:** that of the solver (by `adjoint`), with respect to all arguments: `tj.grad` of
+    a function of the solution has true units.
     """
     time = t1.label if is_quantity(t1) else label_of(t0)
     time = time and time.delta
@@ -225,12 +225,12 @@ def diffeqsolve(
 
 
 def _time(name: str, t: PyTree, time: Unit | None) -> PyTree:
-    # An array: for Python numbers diffrax would compile anew with every value.
+    # An array: for Python numbers diffrax would compile again with every value.
     return None if t is None else jnp.asarray(number_in(f"diffeqsolve: {name}", t, time))
 
 
 def _terms(terms: PyTree, time: Unit | None, state: _State, moved: _State) -> PyTree:
-    """The terms, with vector fields on plain numbers."""
+    """Return the terms, with vector fields on plain numbers."""
     if isinstance(terms, tuple) and len(terms) == 2:  # of a symplectic solver: each moves its half
         first, second = state.parts()
         return _terms(terms[0], time, second, first), _terms(terms[1], time, first, second)
@@ -254,7 +254,7 @@ def _terms(terms: PyTree, time: Unit | None, state: _State, moved: _State) -> Py
 def _controller(
     controller: Controller | None, chart: Chart, time: Unit | None
 ) -> tuple[Controller, Steps]:
-    """A controller of plain numbers, and the absolute tolerances where leaves differ in them."""
+    """Return a controller of plain numbers, and absolute tolerances if leaves differ in them."""
     if controller is None:
         return diffrax.ConstantStepSize(), None
     steps: Steps = None
@@ -272,7 +272,7 @@ def _controller(
 
 
 def _atol(value: PyTree, chart: Chart) -> tuple[PyTree, Steps]:
-    """One absolute tolerance for all leaves, or 1 and the steps that it stands for."""
+    """Return one absolute tolerance for all leaves, or 1 and the steps that it stands for."""
     leaves, tree = jax.tree.flatten(value, is_leaf=is_structured)
     units = chart.per(None).units
     if len(leaves) > 1 or tree == chart.tree:
@@ -298,7 +298,7 @@ def _event(event: diffrax.Event | None, time: Unit | None, state: _State) -> dif
         return None
 
     def wrap(function: Function) -> Function:
-        # The conditions of diffrax itself read the terms and the numbers of the solver.
+        # Conditions of diffrax itself read the terms and the numbers of the solver.
         own = getattr(function, "__module__", "").startswith("diffrax.")
         return function if own else _Condition(function, time, state)
 
@@ -307,7 +307,7 @@ def _event(event: diffrax.Event | None, time: Unit | None, state: _State) -> dif
 
 
 def _saveat(saveat: Any) -> SaveAt:  # of `diffeqsolve`
-    """What to save, with everything that `subs` may hold under `subs`."""
+    """Return the `SaveAt` with all its entries under `subs`."""
     if is_quantity(saveat):
         saveat = SaveAt(ts=saveat)
     if type(saveat) is diffrax.SaveAt:
@@ -330,7 +330,7 @@ def _is_sub(x: PyTree) -> bool:
 
 
 def _function_of(sub: PyTree) -> Function | None:
-    """The user's function of what to save, or `None` for the state itself."""
+    """Return the user's function of a `SubSaveAt`, or `None` for the state itself."""
     default = isinstance(sub, diffrax.SubSaveAt) and sub.fn is _DEFAULT_FN
     return None if default else sub.fn
 
@@ -372,7 +372,7 @@ def _labelled(
     y0: PyTree,
     args: PyTree,
 ) -> diffrax.Solution:
-    """The solution with units."""
+    """Return the solution with units."""
 
     def saved(sub: PyTree, ys: PyTree) -> PyTree:
         function = _function_of(sub)

@@ -1,15 +1,15 @@
 """Linear solves by lineax, of structured matrices and quantities.
 
 `A x = b` with `A` in `[A]` and `b` in `[b]` has `x` in `[b]/[A]`. `linear_solve` takes our matrices
-(dense, structured, quantities of either) or lineax's operators, and hands lineax what it knows of
-their structure as tags, so that its automatic choice of a solver is the right one.
+(dense, structured, quantities of either) or lineax's operators. It passes their structure to lineax
+as tags, so that lineax selects the right solver.
 
     x = linear_solve(tj.Symmetric(k, definite=True) * (N / m), load * N).value  # in metres
 
-Sharp edges. Types that lineax has no storage for (Kronecker, low rank, blocks) become functions
-that multiply: right for its iterative solvers, and formed column by column for its direct ones;
-`tj.solve` solves them from their structure. lineax has no tag for complex Hermitian matrices that
-are not definite: they go as they are.
+Sharp edges. lineax has no storage for some types (Kronecker, low rank, blocks). They become
+functions that multiply: right for its iterative solvers, but its direct solvers form them column by
+column. `tj.solve` solves them from their structure. lineax has no tag for complex Hermitian
+matrices that are not definite: they get no tag.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ except ImportError as error:
 
 
 class _Product(eqx.Module):
-    """A matrix of a type that lineax has no storage for, as a function of a vector."""
+    """A matrix of a type without storage in lineax, as a function of a vector."""
 
     matrix: PyTree
 
@@ -57,15 +57,16 @@ class _Product(eqx.Module):
 
 
 def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
-    """One of our matrices as an operator of lineax, with tags for what its type says.
+    """Return one of our matrices as an operator of lineax, with tags of its type.
 
-    `Diagonal`, `Identity`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric` and real
-    `Hermitian` (positive semidefinite where they promise to be definite), `Scaled` and dense
-    matrices keep their storage; other types become functions, symmetric where their type says so or
-    `transposed` returns the array itself, positive semidefinite where a static field `definite`
-    promises more. An operator of lineax is returned as it is.
+    `Diagonal`, `Identity`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric`, real
+    `Hermitian`, `Scaled` and dense matrices keep their storage. Real `Symmetric` and `Hermitian`
+    are tagged positive semidefinite if they promise to be definite. Other types become functions.
+    They are tagged symmetric if their type is, or if `transposed` returns the array itself, and
+    positive semidefinite if a static field `definite` promises more. An operator of lineax is
+    returned unchanged.
 
-    **Raises:** `UnitError` for a quantity: an operator has nowhere to keep a unit.
+    **Raises:** `UnitError` for a quantity: an operator cannot store a unit.
     """
     if isinstance(matrix, lineax.AbstractLinearOperator):
         return matrix
@@ -92,7 +93,7 @@ def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
     if type(matrix) in (Triangular, Symmetric, Hermitian) and tags:
         return lineax.MatrixLinearOperator(matrix.to_dense(), tags)
     vector = jax.ShapeDtypeStruct(matrix.shape[-1:], matrix.dtype)
-    # A Module needs no conversion of its closure, which would hide the matrix from `from_lineax`.
+    # A Module needs no closure conversion, which would hide the matrix from `from_lineax`.
     return lineax.FunctionLinearOperator(_Product(matrix), vector, tags, closure_convert=False)
 
 
@@ -110,19 +111,19 @@ def _tags(matrix: PyTree) -> tuple[PyTree, ...]:
 
 
 def _is_its_transpose(matrix: PyTree) -> bool:
-    """Whether its type says that a matrix is symmetric: `transposed` returns the array itself."""
+    """True if the type is symmetric: `transposed` returns the array itself."""
     has_transpose = type(matrix).transposed is not AbstractArray.transposed
     return has_transpose and matrix.transposed() is matrix
 
 
 def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False) -> PyTree:
-    """An operator of lineax as one of our matrices: the type that its tags say.
+    """Return an operator of lineax as one of our matrices, in the type of its tags.
 
     **Arguments:** `definite=True` promises that an operator tagged as positive semidefinite is
     regular; the tag alone covers singular ones.
 
     **Returns:** `Identity`, `Diagonal`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric`,
-    or a dense matrix; what `to_lineax` made a function of, as it was.
+    or a dense matrix; a function made by `to_lineax` gives its original matrix.
     """
     if isinstance(operator, lineax.FunctionLinearOperator) and type(operator.fn) is _Product:
         return operator.fn.matrix
@@ -158,13 +159,13 @@ def linear_solve(
     options: dict[str, PyTree] | None = None,
     **rest: PyTree,
 ) -> lineax.Solution:
-    """`lineax.linear_solve` on structured matrices and quantities.
+    """Run `lineax.linear_solve` on structured matrices and quantities.
 
-    **Arguments:** `operator`, a matrix (dense, structured, or a quantity of either) or an operator
-    of lineax, which counts as dimensionless; `vector`, a quantity or a plain array, for an operator
-    of lineax a tree in one unit; the rest as in `lineax.linear_solve`. Who chooses `CG` or
-    `Cholesky` promises that a matrix is positive definite, as in `tj.solve`; operators of lineax
-    say so by their tag. `options["y0"]`, a first guess, may be a quantity.
+    **Arguments:** `operator`: a matrix (dense, structured, or a quantity of either) or an operator
+    of lineax, which is dimensionless. `vector`: a quantity or a plain array; for an operator of
+    lineax a tree in one unit. The rest as in `lineax.linear_solve`. If you choose `CG` or
+    `Cholesky`, you promise that a matrix is positive definite, as in `tj.solve`; an operator of
+    lineax promises it by its tag. `options["y0"]`, a first guess, may be a quantity.
 
     **Returns:** a `lineax.Solution`, its `value` in `[b]/[A]`; plain if both are plain.
 
@@ -194,7 +195,7 @@ def linear_solve(
 
 
 def _one_unit(vector: PyTree) -> tuple[PyTree, Unit | None]:
-    """The numbers of a vector, or of a tree of them, and their common unit."""
+    """Return the numbers of a vector, or of a tree of them, and their common unit."""
     leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
     first = next((x.label for x in leaves if is_quantity(x)), None)
     done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
@@ -208,7 +209,7 @@ def solve(
     options: dict[str, PyTree] | None = None,
     throw: bool = True,
 ) -> DenseArray:
-    """The numbers of `tj.solve(a, b, solver=...)`, without units and without its derivative.
+    """Return the numbers of `tj.solve(a, b, solver=...)`, without units and derivative.
 
     For authors of rules. **Arguments, errors:** as in `tj.solve`; `a`, dense or structured,
     `(n, n)`; `b`, `(n,)` or `(n, k)`, each column solved for itself.
@@ -220,7 +221,7 @@ def solve(
 
 
 def transposed_options(options: dict[str, PyTree]) -> dict[str, PyTree]:
-    """The options of a solver for the transposed matrix: its preconditioner, and no first guess."""
+    """Return the options for the transposed matrix: its preconditioner, and no first guess."""
     from ._iterations import transposed
 
     return transposed(options)

@@ -2,7 +2,7 @@ r"""Determinants by stochastic Lanczos quadrature, of matrices that can only be 
 
 $\log\det A = \mathrm{tr}\log A$ is the mean of $z^H \log(A)\,z$ over random vectors $z$ with
 independent entries of size 1. For each $z$, matfree's Lanczos iteration finds a small tridiagonal
-matrix whose spectrum, weighted, stands for that of $A$ as $z$ sees it.
+matrix. Its weighted spectrum replaces that of $A$ for this $z$.
 
     key = jax.random.key(0)
     value = tj.logdet(a, estimator=Lanczos(order=30, samples=10, key=key))
@@ -13,9 +13,9 @@ product that is never formed. It is an unbiased estimate of the gradient of $\lo
 not the gradient of the estimate: the Lanczos iteration is not differentiated.
 
 Sharp edges. For positive definite matrices (Hermitian, if complex). Others give `nan`: an
-eigenvalue that is not positive has no logarithm, and that the matrix is Hermitian is asked of two
-random vectors. An order too small for the condition of the matrix gives a biased value, and nothing
-says so but a larger order.
+eigenvalue that is not positive has no logarithm, and two random vectors test that the matrix is
+Hermitian. An order too small for the condition of the matrix gives a biased value, and only a
+larger order shows the bias.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Lanczos(eqx.Module):
 
     **Cost:** `order * samples` products, `order * n` numbers at a time for the value; `samples`
     solves at once, and `samples * n` numbers, for the derivative.
-    **Error:** the standard error over the vectors, $O(1/\sqrt{\text{samples}})$, is what `estimate`
-    tells; the bias falls exponentially with `order`, the slower the worse the condition.
+    **Error:** `estimate` returns the standard error over the vectors, $O(1/\sqrt{\text{samples}})$.
+    The bias falls exponentially with `order`, more slowly for a worse condition.
     **Raises:** `ValueError` if `order` or `samples` is not positive.
     **References:** Ubaru, Chen and Saad 2017; Gardner et al. 2018.
     """
@@ -69,11 +69,11 @@ class Lanczos(eqx.Module):
             )
 
     def logdet(self, a: SquareMatrix) -> Float[Array, ""]:
-        """The estimate; the mean of `estimate`."""
+        """Return the estimate: the mean of `estimate`."""
         return self.estimate(a)[0]
 
     def estimate(self, a: SquareMatrix) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """`log(det(a))` of a positive definite `(n, n)` matrix, and its standard error.
+        """Return `log(det(a))` of a positive definite `(n, n)` matrix, and its standard error.
 
         The error is that of the random vectors alone, `nan` for one of them. No derivative: that
         of the value comes with `tj.logdet`. `nan` for matrices that are not positive definite.
@@ -90,7 +90,7 @@ class Lanczos(eqx.Module):
         return jnp.mean(found), jnp.sqrt(spread / self.samples)
 
     def cotangent(self, a: SquareMatrix, y_bar: Float[Array, ""]) -> PyTree:
-        """The estimate of the natural cotangent of `a`: an `Outer` of width `samples`."""
+        """Return the estimate of the natural cotangent of `a`: an `Outer` of width `samples`."""
         from tanjax.bridges.lineax import transposed_options
 
         vectors = self._vectors(a).T
@@ -102,7 +102,7 @@ class Lanczos(eqx.Module):
         return Outer(left * (y_bar / self.samples).astype(left.dtype), vectors)
 
     def system_solver(self) -> eqx.Module:
-        """The solver of the derivative, and of `inv_quad_logdet`, if that is given none."""
+        """Return the solver of the derivative, also the default solver of `inv_quad_logdet`."""
         if self.solver is not None:
             return self.solver
         import lineax
@@ -126,14 +126,14 @@ def _times(a: SquareMatrix, vector: Inexact[Array, " n"]) -> Inexact[Array, " n"
 def _quadrature(
     a: SquareMatrix, z: Inexact[Array, " n"], order: int, reorthogonalize: bool
 ) -> Float[Array, ""]:
-    """`z^H log(a) z` by the eigenvalues of the tridiagonal matrix, from matfree's iteration."""
+    """Return `z^H log(a) z` by the eigenvalues of the tridiagonal matrix of the iteration."""
     how = "full" if reorthogonalize else "none"
     iterate = matfree.decomp.hessenberg(order, reortho=how, custom_vjp=False)
     with jax.numpy_dtype_promotion("standard"):
         small = iterate(lambda v: _times(a, v), z / jnp.linalg.norm(z)).J_small
     diag, below = jnp.real(jnp.diagonal(small)), jnp.real(jnp.diagonal(small, -1))
-    # Where an entry below is rounding the vectors so far span an invariant space: what follows is
-    # noise, or 0/0, and of no weight.
+    # Where an entry below the diagonal is rounding, the vectors so far span an invariant space.
+    # Later entries are noise, or 0/0, and get no weight.
     noise = 8 * jnp.finfo(diag.dtype).eps * jax.lax.cummax(jnp.abs(diag))[:-1]
     ended = jnp.cumsum(jnp.concatenate([jnp.zeros(1, bool), below <= noise])) > 0
     diag = jnp.where(ended, jnp.ones_like(diag), diag)
@@ -145,7 +145,7 @@ def _quadrature(
 def _is_hermitian(
     a: SquareMatrix, vectors: Inexact[Array, "samples n"], key: Shaped[Array, " ..."]
 ) -> Shaped[Array, ""]:
-    """Whether `u^H (a v)` and `(a u)^H v` agree for two random vectors."""
+    """True if `u^H (a v)` and `(a u)^H v` agree for two random vectors."""
     u = vectors[0]
     v = jax.random.normal(jax.random.fold_in(key, 1), u.shape, u.dtype)
     au, av = _times(a, u), _times(a, v)

@@ -1,19 +1,19 @@
-"""Axes that know their unit.
+"""Axes with a unit.
 
-A plot of metres against hours is a plot of numbers whose unit somebody wrote into a label, once.
-Matplotlib has a registry of converters for such values; `enable()` puts one for quantities there.
-The first quantity plotted on an axis gives the axis its unit and its label, later ones are
-converted to it, and one of another dimension raises `UnitError`.
+A plot of metres against hours is a plot of plain numbers with a label written by hand. Matplotlib
+has a registry of converters for values with units; `enable()` adds a converter for quantities. The
+first quantity plotted on an axis gives the axis its unit and its label. Later ones are converted to
+that unit, and a quantity of another dimension raises `UnitError`.
 
     with tanjax.bridges.matplotlib.enabled():
         axes.plot(t, x)
 
-Sharp edges. Matplotlib never asks a converter about plain numbers: on an axis in km they are
-kilometres. It reports what fails in a converter as `ConversionError`, with our `UnitError` as its
-cause, where an axis that has its unit already gets another dimension by anything but `plot`.
-`axis.set_units(...)` after plotting moves lines; other artists keep the numbers that they got. Some
-methods hand their data to NumPy before they ask the registry: `enable` wraps these methods of
-`Axes` (hist, boxplot, violinplot, errorbar, and plot for the sake of lists of quantities).
+Sharp edges. Matplotlib never calls a converter for plain numbers: on an axis in km they are
+kilometres. If an axis has a unit and gets another dimension by a method other than `plot`,
+Matplotlib raises `ConversionError` with our `UnitError` as its cause. `axis.set_units(...)` after
+plotting moves lines; other artists keep their numbers. Some methods pass their data to NumPy before
+the registry: `enable` wraps these methods of `Axes` (hist, boxplot, violinplot, errorbar, and plot
+for lists of quantities).
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ except ImportError as error:
 
 
 class QuantityConverter(registry.ConversionInterface):
-    """What Matplotlib asks about quantities: their unit, their numbers, the label of the axis."""
+    """The converter of quantities for Matplotlib: their unit, their numbers, the axis label."""
 
     @staticmethod
     def default_units(x: PyTree, axis: Axis) -> Unit | None:
-        """The unit for an axis that has none. **Raises:** `UnitError` if it has another dimension.
+        """Return the unit for an axis. **Raises:** `UnitError` if it has another dimension.
 
-        Every artist passes here before its values are converted, so the error comes from here:
-        Matplotlib would wrap one raised by `convert` in an error of its own.
+        Matplotlib calls this for every artist before it converts values. So the error is raised
+        here: Matplotlib would wrap an error of `convert` in its own.
         """
         first = _first_quantity(x)
         if first is None:
             return None
-        # The angle of polar axes is in radians, whatever the data are in.
+        # The angle of polar axes is in radians, for data in any unit.
         wanted = units.unit("rad") if _is_angle(axis) else getattr(axis, "units", None)
         if wanted is not None and _unit(wanted).dimension is not first.unit.dimension:
             raise _wrong_dimension(first.unit, _unit(wanted), axis)
@@ -61,12 +61,12 @@ class QuantityConverter(registry.ConversionInterface):
 
     @staticmethod
     def convert(value: PyTree, unit: Unit | str | None, axis: Axis) -> PyTree:
-        """The numbers of quantities, or of lists of them, in the unit of the axis."""
+        """Return the numbers of quantities, or of lists of them, in the unit of the axis."""
         return _numbers(value, None if unit is None else _unit(unit), axis)
 
     @staticmethod
     def axisinfo(unit: Unit | str | None, axis: Axis) -> registry.AxisInfo | None:
-        """The label: the unit, in Unicode. A label set by hand stays."""
+        """Return the label: the unit, in Unicode. A label set by hand stays."""
         if unit is None or _unit(unit).is_one or _is_angle(axis):
             return None
         return registry.AxisInfo(label=format(_unit(unit), "P"))
@@ -81,7 +81,7 @@ def _unit(unit: Unit | str) -> Unit:
 
 
 def _first_quantity(x: PyTree) -> Unitful | None:
-    """The first quantity in nested lists and object arrays."""
+    """Return the first quantity in nested lists and object arrays."""
     if is_quantity(x):
         return x
     if isinstance(x, np.ndarray):
@@ -100,7 +100,7 @@ def _numbers(value: PyTree, unit: Unit | None, axis: Axis | None) -> PyTree:
         if unit is not None:
             stored = Unitful(stored, value.label).to_value(unit)
         numbers = np.asarray(stored)
-        # Narrow dtypes (bfloat16) are unknown to Matplotlib; a number, not an array of rank 0.
+        # Matplotlib has no narrow dtypes (bfloat16). Return a number, not an array of rank 0.
         return (numbers if np.iscomplexobj(numbers) else numbers.astype(np.float64))[()]
     if isinstance(value, np.ndarray) and value.dtype == object:
         flat = [_numbers(v, unit, axis) for v in value.ravel()]
@@ -126,7 +126,7 @@ Method = Function
 
 
 def _wrap_distribution(method: Method, upright: str) -> Method:
-    """Wrap `hist` and its like: all data on one axis, `upright` unless it is drawn horizontally."""
+    """Wrap `hist` and similar methods: all data on one axis, `upright` unless horizontal."""
     across = {"xaxis": "yaxis", "yaxis": "xaxis"}[upright]
 
     @functools.wraps(method)
@@ -177,7 +177,7 @@ def _with_error(values: PyTree, error: PyTree, axis: Axis) -> tuple[PyTree, PyTr
 
 
 def _wrap_plot(method: Method) -> Method:
-    """Wrap `plot`: a list of quantities becomes a dense one, in the unit of the first."""
+    """Wrap `plot`: a list of quantities becomes one quantity, in the unit of the first."""
 
     @functools.wraps(method)
     def wrapped(self: axes.Axes, *args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -197,7 +197,7 @@ _kept: dict[str, Method] = {}
 
 
 def enable() -> None:
-    """Teach Matplotlib quantities, until `disable()`. Enabling twice does no more than once."""
+    """Let Matplotlib plot quantities, until `disable()`. A second call has no further effect."""
     if _kept:
         return
     wrappers: dict[str, Callable[[Method], Method]] = {
@@ -223,7 +223,7 @@ def disable() -> None:
 
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
-    """Quantities in Matplotlib within a `with` block; nothing changes if they were enabled."""
+    """Enable quantities in Matplotlib within a `with` block; no change if they were enabled."""
     before = bool(_kept)
     enable()
     try:

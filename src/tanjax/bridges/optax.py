@@ -1,10 +1,10 @@
 """Gradient descent whose learning rate has a unit.
 
-`x - rate · gradient` is a formula of physics like any other: a gradient is in `[loss]/[x]`, so the
-rate of gradient descent is in `[x]²/[loss]`, and one rate cannot serve metres and seconds. Optax
-works on plain trees, so the gradients of `jax.grad`, labelled like the parameters, go into any
-optimiser as they are, and units are lost sight of. The functions here take natural gradients
-(`tj.grad`), in true units, and check.
+`x - rate · gradient` is a formula of physics: a gradient is in `[loss]/[x]`, so the rate of
+gradient descent is in `[x]²/[loss]`, and one rate cannot serve metres and seconds. Optax works on
+plain trees. The gradients of `jax.grad`, labelled like the parameters, go unchanged into any
+optimiser, which ignores their true units. The functions here take natural gradients (`tj.grad`), in
+true units, and check them.
 
     optimiser = tanjax.bridges.optax.sgd({"x": 0.1 * m2 / J, "t": 0.1 * s2 / J})
     state = optimiser.init(params)
@@ -12,10 +12,10 @@ optimiser as they are, and units are lost sight of. The functions here take natu
     updates, state = optimiser.update(gradients, state, params)
     params = tanjax.bridges.optax.apply_updates(params, updates)
 
-Sharp edges. The direction of Adam, RMSProp and other normalised methods is a pure number: their
-rate is in the unit of the parameter, and a plain rate counts in the unit in which each parameter is
-stored (0.1 moves a parameter in km by 100 m). Their `eps` counts in `[loss]/[x]`, stored units
-again, and clipping by a global norm adds numbers of all units.
+Sharp edges. The direction of Adam, RMSProp and other normalised methods is a pure number. So their
+rate is in the unit of the parameter, and a plain rate is in the stored unit of each parameter (0.1
+moves a parameter in km by 100 m). Their `eps` is in `[loss]/[x]`, also of stored units. Clipping by
+a global norm adds numbers of all units.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ except ImportError as error:
 def structural(
     params: PyTree, gradients: PyTree, loss_unit: Unit | str | float | None = None
 ) -> PyTree:
-    """Natural gradients as the structural ones that optax wants.
+    """Return natural gradients as the structural ones that optax needs.
 
     **Arguments:** `params`; `gradients`, a tree of natural gradients as `tj.grad` gives them;
-    `loss_unit`, the unit that the loss counts in (or the loss, as a quantity), that of the first
-    gradient if not given.
+    `loss_unit`, the unit of the loss (or the loss, as a quantity), by default that of the first
+    gradient.
 
     **Returns:** a tree like `params`, every leaf with the type and the unit label of its parameter,
     with the numbers that `jax.grad` would give for the loss in `loss_unit`.
 
     **Raises:** `UnitError` naming the leaf whose gradient is not in `[loss]/[parameter]`;
-    `ScaleError` if its numbers do not fit in their dtype.
+    `ScaleError` if its numbers overflow or underflow their dtype.
     """
     loss = None if loss_unit is None else _as_unit(loss_unit)
     done: list[PyTree] = []
@@ -93,7 +93,7 @@ def check_learning_rate(loss: PyTree, params: PyTree, learning_rate: PyTree) -> 
     **Arguments:** `loss`, its value or unit; `params`; `learning_rate`, a quantity or a tree of
     them, one for every parameter or for whole subtrees.
 
-    **Raises:** `UnitError` naming the leaf, the unit that its rate must have, and the one it has.
+    **Raises:** `UnitError` naming the leaf, the required unit of its rate, and the given unit.
     """
     unit = _as_unit(loss)
     movable = _movable(params)
@@ -105,7 +105,7 @@ def check_learning_rate(loss: PyTree, params: PyTree, learning_rate: PyTree) -> 
 def sgd(
     learning_rate: PyTree, momentum: float | None = None, nesterov: bool = False
 ) -> optax.GradientTransformation:
-    """`optax.sgd` for natural gradients, with a learning rate in `[x]²/[loss]`.
+    """Make `optax.sgd` for natural gradients, with a learning rate in `[x]²/[loss]`.
 
     **Arguments:** `learning_rate`, a quantity or a tree of them (one for every parameter or for
     whole subtrees), or a function of the step count that returns one; `momentum` and `nesterov`
@@ -121,7 +121,7 @@ def sgd(
 
 
 def adam(learning_rate: PyTree, **options: PyTree) -> optax.GradientTransformation:
-    """`optax.adam` for natural gradients, with a learning rate in the unit of the parameters.
+    """Make `optax.adam` for natural gradients, with a learning rate in the parameters' unit.
 
     **Arguments:** `learning_rate`, as in `sgd`, but each in the unit of its parameter, because the
     direction of Adam is a pure number; `options` of `optax.scale_by_adam`.
@@ -134,10 +134,10 @@ def adam(learning_rate: PyTree, **options: PyTree) -> optax.GradientTransformati
 def from_natural(
     optimiser: optax.GradientTransformation, loss_unit: Unit | str | float | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """Any optimiser of optax, for natural gradients: `structural` first, then the optimiser.
+    """Make an optimiser of optax take natural gradients: `structural`, then the optimiser.
 
-    Its learning rate stays the plain number that it was given: what that counts in is for the
-    optimiser to say (see the module's text).
+    Its learning rate stays a plain number; its unit depends on the optimiser (see the text of the
+    module).
     """
     inner = optax.with_extra_args_support(optimiser)
 
@@ -149,10 +149,10 @@ def from_natural(
 
 
 def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
-    """`optax.apply_updates` in true units: an update is converted to the unit of its parameter.
+    """Apply updates in true units: each update is converted to the unit of its parameter.
 
     **Raises:** `UnitError` naming the leaf whose update has another dimension; `ScaleError` if it
-    does not fit in the unit of its parameter.
+    overflows or underflows in the unit of its parameter.
     """
     done = []
     for path, x, u in _pairs("apply_updates", params, updates):
@@ -176,7 +176,7 @@ class StepState(NamedTuple):
 def _true_steps(
     inner: optax.GradientTransformation, learning_rate: PyTree, pure: bool
 ) -> optax.GradientTransformation:
-    """Structural gradients, an inner direction, and a step in the unit of the parameters."""
+    """Chain structural gradients, an inner direction, and a step in the parameters' units."""
 
     def init(params: PyTree) -> StepState:
         return StepState(inner.init(_movable(params)), jnp.zeros([], jnp.int32))
@@ -193,7 +193,7 @@ def _true_steps(
 
 
 def _steps(params: PyTree, directions: PyTree, rates: PyTree, loss: Unit | None) -> PyTree:
-    """`-rate · direction` in the unit of each parameter; a direction without loss is pure."""
+    """Return `-rate · direction` in the unit of each parameter; `loss=None`: pure direction."""
     done: list[PyTree] = []
     given = jax.tree.structure(params, is_leaf=is_structured).flatten_up_to(rates)
     for (path, x, d), rate in zip(_pairs("update", params, directions), given, strict=True):
@@ -232,13 +232,13 @@ def _loss_unit(params: PyTree, gradients: PyTree) -> Unit:
 
 
 def _movable(params: PyTree) -> PyTree:
-    """The parameters that have gradients; `None` for integers."""
+    """Return the parameters that have gradients; `None` for integers."""
     keep = lambda x: x if is_inexact(x) else None
     return jax.tree.map(keep, params, is_leaf=is_structured)
 
 
 def _as_unit(loss: PyTree) -> Unit:
-    """The unit that a loss counts in: given itself, as a text, or as the loss."""
+    """Return the unit of a loss: a unit, a text, or the loss itself."""
     if type(loss) is Unit:
         return loss
     if is_quantity(loss):
@@ -265,7 +265,7 @@ def _needed(params: PyTree) -> PyTree:
 
 
 def _pairs(where: str, params: PyTree, tree: PyTree) -> PyTree:
-    """Path, parameter and what a tree has in its place; integers have no gradient."""
+    """Yield path, parameter and the entry of a tree there; integers have no gradient."""
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_structured)
     try:
         given = treedef.flatten_up_to(tree)
@@ -280,6 +280,6 @@ def _like(params: PyTree, leaves: list[PyTree]) -> PyTree:
 
 
 def _spread(rate: PyTree, params: PyTree) -> PyTree:
-    """A tree of learning rates with one for every parameter, from one or for whole subtrees."""
+    """Return a tree of learning rates per parameter, from one rate or rates of subtrees."""
     whole = lambda r, sub: jax.tree.map(lambda _: r, sub, is_leaf=is_structured)
     return jax.tree.map(whole, rate, params, is_leaf=is_structured)

@@ -1,22 +1,22 @@
 """Roots, minima, fits and fixed points of functions of quantities.
 
 The solvers of optimistix work on trees of plain numbers. The functions here have their names and
-arguments; unknowns count in the units of the initial guess `y0`, functions receive quantities and
-may return them, and solutions are labelled. A structured unknown is the vector of its free numbers
-to the solver (`tj.free_coordinates`): six for a `Symmetric` of three rows, and a definite matrix
+arguments. Unknowns are in the units of the initial guess `y0`, functions receive quantities and
+may return them, and solutions are labelled. The solver sees a structured unknown as the vector of
+its free numbers (`tj.free_coordinates`): six for a `Symmetric` of three rows. A definite matrix
 stays definite. By stored numbers Newton's system would be singular.
 
     volume = root_find(lambda v, p: (p + a / v**2) * (v - b) - R * T, optimistix.Newton(1e-8, 1e-8),
                        1.0 * litre / mol, pressure).value
 
-What each problem asks of units. A root: nothing, every value is compared with its own zero. A
-minimum: one scalar, in any unit. A fixed point: values in the units of `y0`. Least squares adds
-squares: residuals of one dimension are converted to one unit, and those of several are refused
-until `scale` says what each is measured in, usually its standard deviation.
+Units of each problem. A root: any units, as every value is compared with its own zero. A minimum:
+one scalar, in any unit. A fixed point: values in the units of `y0`. Least squares adds squares:
+residuals of one dimension are converted to one unit. Residuals of several dimensions are refused
+unless `scale` gives a unit for each, usually its standard deviation.
 
-Sharp edges. The absolute tolerance of a solver counts in the units of `y0`, and for most solvers in
-those of the function's values too: it is one number for all of them. Solvers of systems want as
-many equations as free numbers: return a `Symmetric` for a `Symmetric`.
+Sharp edges. The absolute tolerance of a solver is in the units of `y0`, and for most solvers also
+in those of the function's values: it is one number for all of them. Solvers of systems need as many
+equations as free numbers: return a `Symmetric` for a `Symmetric`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Problem(eqx.Module):
     chart: Chart
     like: PyTree  # the unknowns without their numbers
     numbers: Function = eqx.field(static=True)
-    extra: PyTree  # what `numbers` wants to know besides the value
+    extra: PyTree  # an argument of `numbers` besides the value
     has_aux: bool = eqx.field(static=True)
 
     def __call__(self, y: PyTree, args: PyTree) -> PyTree:
@@ -73,7 +73,7 @@ def _solve(
     options = dict(rest.pop("options", None) or {})
     start, chart = chart_of(y0)
     like = jax.eval_shape(lambda: start)
-    for bound in ("lower", "upper"):  # of the solvers that bracket
+    for bound in ("lower", "upper"):  # of bracketing solvers
         if bound in options:
             given = chart.numbers(f"{name}: {bound}", options[bound])
             options[bound] = _free(like, given)
@@ -85,13 +85,13 @@ def _solve(
 
 
 def _free(like: PyTree, numbers: PyTree) -> PyTree:
-    """A tree with a vector of free numbers in the place of each structured array."""
+    """Return a tree with a vector of free numbers in the place of each structured array."""
     free = lambda a, x: free_coordinates(a).to_vector(x) if is_structured(a) else x
     return jax.tree.map(free, like, numbers, is_leaf=is_structured)
 
 
 def _arrays(like: PyTree, free: PyTree) -> PyTree:
-    """The structured arrays of such vectors."""
+    """Return the structured arrays of these vectors."""
     array = lambda a, v: free_coordinates(a).from_vector(v) if is_structured(a) else v
     return jax.tree.map(array, like, free, is_leaf=is_structured)
 
@@ -99,15 +99,14 @@ def _arrays(like: PyTree, free: PyTree) -> PyTree:
 def root_find(
     fn: Function, solver: Solver, y0: PyTree, args: PyTree = None, **rest: PyTree
 ) -> optimistix.Solution[PyTree, PyTree]:
-    """`optimistix.root_find` on quantities.
+    """Run `optimistix.root_find` on quantities.
 
     **Arguments:** those of `optimistix.root_find`. `fn(y, args)` returns a tree of quantities in
-    any units; `y0` gives the units in which `y` counts; `options["lower"]` and `["upper"]` may be
-    quantities.
+    any units; `y0` sets the units of `y`; `options["lower"]` and `["upper"]` may be quantities.
 
     **Returns:** an `optimistix.Solution[PyTree, PyTree]`, its `value` in the units of `y0`.
 
-    **Derivative:** implicit, with respect to `args`; `tj.grad` labels it truly.
+    **Derivative:** implicit, with respect to `args`; `tj.grad` labels it in true units.
     """
     return _solve("root_find", _equations, None, fn, solver, y0, args, rest)
 
@@ -115,7 +114,7 @@ def root_find(
 def fixed_point(
     fn: Function, solver: Solver, y0: PyTree, args: PyTree = None, **rest: PyTree
 ) -> optimistix.Solution[PyTree, PyTree]:
-    """`optimistix.fixed_point` on quantities: `fn(y, args)` in the units of `y0`, any prefix.
+    """Run `optimistix.fixed_point` on quantities: `fn(y, args)` in the units of `y0`, any prefix.
 
     **Returns:** as `root_find`. **Raises:** `UnitError` naming a leaf of another dimension.
     """
@@ -127,7 +126,7 @@ def fixed_point(
 def minimise(
     fn: Function, solver: Solver, y0: PyTree, args: PyTree = None, **rest: PyTree
 ) -> optimistix.Solution[PyTree, PyTree]:
-    """`optimistix.minimise` on quantities: `fn(y, args)` is a scalar in any unit.
+    """Run `optimistix.minimise` on quantities: `fn(y, args)` is a scalar in any unit.
 
     **Returns:** as `root_find`.
     """
@@ -143,15 +142,15 @@ def least_squares(
     scale: PyTree = None,
     **rest: PyTree,
 ) -> optimistix.Solution[PyTree, PyTree]:
-    """`optimistix.least_squares` on quantities.
+    """Run `optimistix.least_squares` on quantities.
 
     **Arguments:** those of `optimistix.least_squares`. `fn(y, args)` returns a tree of residuals;
-    those of one dimension count in the unit of the first. `scale`: a quantity or a tree like the
-    residuals by which they are divided first, for instance their standard deviations.
+    those of one dimension are in the unit of the first. `scale`: a quantity or a tree like the
+    residuals that divides them first, for instance their standard deviations.
 
     **Returns:** as `root_find`.
 
-    **Raises:** `UnitError` if residuals differ in dimension and no `scale` makes numbers of them.
+    **Raises:** `UnitError` if residuals differ in dimension and no `scale` makes them pure.
     """
     numbers = _in_one_unit if scale is None else _in_scales
     return _solve("least_squares", numbers, scale, fn, solver, y0, args, rest)
@@ -162,7 +161,7 @@ def _each_in_its_unit(out: PyTree, _: object) -> PyTree:
 
 
 def _equations(out: PyTree, _: object) -> PyTree:
-    """As many equations as numbers that are free: of a `Symmetric` those of a triangle."""
+    """Return as many equations as free numbers: of a `Symmetric` those of a triangle."""
     kept = lambda x: jax.tree.map(without_promise, x, is_leaf=lambda v: hasattr(v, "definite"))
     numbers = kept(chart_of(out)[0])
     return _free(numbers, numbers)

@@ -1,13 +1,13 @@
 """Sparse matrices of SciPy, to and from our types.
 
-SciPy knows formats where we know types: `dia` holds diagonals, in the layout of `Banded`; `csr`
-and the others hold places, as `Sparse` does. Numbers are copied to and from NumPy, so that both
-directions need concrete arrays; what is stored stays stored, zeros included.
+SciPy's formats correspond to our types: `dia` holds diagonals, in the layout of `Banded`; `csr` and
+the others hold places, as `Sparse` does. Numbers are copied to and from NumPy, so that both
+directions need concrete arrays. Stored entries stay stored, zeros included.
 
     stiffness = from_scipy(scipy.sparse.load_npz("k.npz"))   # a `tj.Sparse`
     lu = scipy.sparse.linalg.splu(to_scipy(stiffness).tocsc())
 
-Sharp edge. SciPy has no units: a quantity is refused, convert `q.value` and keep the unit.
+Sharp edge. SciPy has no units: a quantity is refused. Convert `q.value` and keep the unit.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _KINDS = (Sparse, Diagonal, Tridiagonal, SymTridiagonal, Banded, Permutation)
 
 
 def to_scipy(matrix: PyTree) -> scipy.sparse.sparray:
-    """One of our matrices as a sparse array of SciPy, in the format that its storage has.
+    """Return one of our matrices as a sparse array of SciPy, in the format of its storage.
 
     `Diagonal`, `Identity`, `Tridiagonal`, `SymTridiagonal` and `Banded` become a `dia_array`,
     `Sparse` (with its stored zeros), `Permutation`, `Zero` and dense matrices a `csr_array`;
-    `Kronecker` and `BlockDiagonal` are put together from their parts, as a `coo_array`.
+    `Kronecker` and `BlockDiagonal` are assembled from their parts, as a `coo_array`.
 
     **Raises:** `UnitError` for a quantity, `NoRuleError` for a type whose array is full, such as
-    `LowRank` (convert `x.to_dense()` if that is meant), and for traced arrays.
+    `LowRank` (to densify it, convert `x.to_dense()`), and for traced arrays.
     """
     if is_quantity(matrix):
         raise UnitError(
@@ -79,7 +79,7 @@ def to_scipy(matrix: PyTree) -> scipy.sparse.sparray:
 
 
 def _of_parts(matrix: PyTree) -> scipy.sparse.sparray:
-    """A Kronecker product, or blocks."""
+    """Return a Kronecker product, or blocks."""
     if type(matrix) is BlockDiagonal:
         return scipy.sparse.block_diag([to_scipy(b) for b in matrix.blocks], "coo")
     product, *rest = map(to_scipy, matrix.factors)
@@ -89,7 +89,7 @@ def _of_parts(matrix: PyTree) -> scipy.sparse.sparray:
 
 
 def _diagonals(matrix: PyTree) -> tuple[np.ndarray, list[int]]:
-    """The diagonals of a matrix, every entry in its column, and their offsets."""
+    """Return the diagonals of a matrix, every entry in its column, and their offsets."""
     if type(matrix) in (Diagonal, Identity):
         return np.array(matrix.diagonal())[None], [0]
     if type(matrix) is Banded:
@@ -108,15 +108,15 @@ def _diagonals(matrix: PyTree) -> tuple[np.ndarray, list[int]]:
 
 
 def from_scipy(matrix: Foreign, kind: type | None = None) -> PyTree:
-    """A sparse matrix or array of SciPy as one of our types.
+    """Return a sparse matrix or array of SciPy as one of our types.
 
     **Arguments:** `kind`: `tj.Sparse`, `tj.Diagonal`, `tj.Tridiagonal`, `tj.SymTridiagonal`,
-    `tj.Banded` or `tj.Permutation`; by default the narrowest of `Diagonal`, `Tridiagonal` and
-    `Banded` that holds the diagonals of a square `dia` matrix, and `Sparse` for other formats.
-    `Sparse` and the default keep what is stored, also zeros (a `dia` matrix stores whole
-    diagonals); values at one place are added up.
+    `tj.Banded` or `tj.Permutation`. By default a square `dia` matrix becomes the narrowest of
+    `Diagonal`, `Tridiagonal` and `Banded` that holds its diagonals, and other formats `Sparse`.
+    `Sparse` and the default keep stored entries, also zeros (a `dia` matrix stores whole
+    diagonals); values at one place are summed.
 
-    **Raises:** `ShapeError` if the matrix is not of that kind: nothing is cut off.
+    **Raises:** `ShapeError` if the matrix is not of that kind: no entry is dropped.
     """
     if not scipy.sparse.issparse(matrix) or len(matrix.shape) != 2:
         raise ShapeError(f"from_scipy: needs a sparse matrix of SciPy, got {describe(matrix)}.")
@@ -149,7 +149,7 @@ def from_scipy(matrix: Foreign, kind: type | None = None) -> PyTree:
 
 
 def _kind_of(matrix: Foreign) -> type:
-    """The narrowest type with the diagonals of a `dia` matrix, or `Sparse`."""
+    """Return the narrowest type with the diagonals of a `dia` matrix, or `Sparse`."""
     if matrix.format != "dia" or matrix.shape[0] != matrix.shape[1]:
         return Sparse
     width = max((abs(int(k)) for k in matrix.offsets), default=0)
@@ -157,7 +157,7 @@ def _kind_of(matrix: Foreign) -> type:
 
 
 def _entries(matrix: Foreign) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, columns and values of what is stored; SciPy leaves out zeros of diagonals."""
+    """Return rows, columns and values of stored entries; SciPy omits zeros of diagonals."""
     if matrix.format != "dia":
         stored = matrix.tocoo()
         return stored.row, stored.col, stored.data
@@ -168,7 +168,7 @@ def _entries(matrix: Foreign) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _widths(matrix: Foreign, offsets: np.ndarray) -> tuple[int, int]:
-    """How many diagonals there are below and above the main one, stored or occupied."""
+    """Return the number of stored or occupied diagonals below and above the main one."""
     if matrix.format == "dia":
         offsets = -np.asarray(matrix.offsets)
     last = max(matrix.shape[0] - 1, 0)
@@ -177,7 +177,7 @@ def _widths(matrix: Foreign, offsets: np.ndarray) -> tuple[int, int]:
 
 
 def _bands(sparse: Sparse, below: int, above: int) -> jax.Array:
-    """The storage of `Banded`."""
+    """Return the storage of `Banded`."""
     n = sparse.shape[0]
     bands = [
         jnp.pad(sparse.off_diagonal(k), (max(0, k), max(0, -k)))
@@ -187,7 +187,7 @@ def _bands(sparse: Sparse, below: int, above: int) -> jax.Array:
 
 
 def _permutation(matrix: Foreign) -> Permutation:
-    """A permutation, from the column of the one in every row."""
+    """Return a permutation, from the column of the one in every row."""
     stored = matrix.tocsr(copy=True)
     stored.sum_duplicates()
     stored.eliminate_zeros()

@@ -1,8 +1,8 @@
 """Layer 8: structured programs as typed equations; higher-order functions; interpreters.
 
-`_program` captures and replays, `_view` finds the types, `_print` writes them. `_higher_order`
-makes equations of functions of functions, `_transforms` those of tanjax, `_class` those of
-constructions. `_interpreter` walks programs; `passes` are interpreters.
+`_program` captures and replays, `_view` finds the types, and `_print` writes them.
+`_higher_order` makes equations of functions of functions, `_transforms` those of tanjax, and
+`_class` those of constructions. `_interpreter` walks programs; `passes` are interpreters.
 """
 
 from ._adjoint import adjoint as adjoint

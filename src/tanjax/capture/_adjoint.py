@@ -1,16 +1,16 @@
 """Adjoints of matrices and of linear functions, under `<f*(y), x> = <y, f(x)>`.
 
-JAX transposes functions of stored numbers, with the product that these have. Here the product is
-that of the arrays: a stored number that stands in two places of a matrix counts twice. So a value
-of the output goes to stored coordinates as a natural cotangent does, through the transpose, and
-comes back as one; between plain arrays nothing of that happens.
+JAX transposes functions of stored numbers, under the inner product of stored numbers. Here the
+inner product is that of the arrays: a stored number that stands in two places of a matrix counts
+twice. So a value of the output goes to stored coordinates as a natural cotangent does, through the
+transpose, and comes back as a natural cotangent. Plain arrays need no conversion.
 
     adjoint(lambda theta, x: rotate(theta) @ x)(theta, y)
 
-Sharp edges. `f` maps a space into itself: what it takes is what it returns, but for a unit. It is
-promised to be linear: a constant that it adds is not seen. Inside of `jax.shard_map` loops of
-values that vary over devices are refused by JAX: take the adjoint of the mapped function. A solver
-that iterates until it is content is no linear program, and is refused.
+Sharp edges. `f` maps a space into itself: its result has the type and shape of its argument, and
+only the unit may differ. `f` must be linear: a constant that it adds is ignored without an error.
+Inside of `jax.shard_map` JAX refuses loops of values that vary over devices: take the adjoint of
+the mapped function. A solver that iterates to a tolerance is not a linear program, and is refused.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ def _adjoint(f: Function) -> Function:
 
 
 def adjoint(f: PyTree) -> PyTree:
-    """The adjoint: of an array its conjugate transpose, of a function that of its last argument.
+    """Return the adjoint: the conjugate transpose of an array or of a linear function.
 
     **Arguments:** `f`: a matrix of any type, or a function `f(*parameters, x)` that is linear in
-    `x` and returns a value like `x`, in another unit perhaps.
+    `x` and returns a value like `x`, possibly in another unit.
     **Returns:** the matrix, `conj(A).mT` in its structure; or a function `(*parameters, y)` with
     `<f*(y), x> = <y, f(x)>`. Under `tj.capture` that is an equation that carries the program of
-    `f`, whatever it contains: interpreters may give it another meaning. A function that returns
-    nothing, or constructions of `tj.CaptureMeta` classes, has no other: it is called.
-    **Raises:** `ShapeError` if the result of `f` is not like `x`; `CaptureError` if how often a
-    loop runs, or which branch is taken, depends on `x`; JAX's error for other functions that are
-    not linear, with the line.
+    `f`: interpreters may give it another meaning. A function that returns nothing, or
+    constructions of `tj.CaptureMeta` classes, has no other meaning: it is called.
+    **Raises:** `ShapeError` if the result of `f` is not like `x`; `CaptureError` if the number of
+    trips of a loop or the choice of a branch depends on `x`; JAX's error, with the line, for other
+    functions that are not linear.
     **Derivative:** that of the transposed program, both modes; with loops of traced bounds forward
     mode in the parameters, and adjoints again.
-    **Cost:** that of `f`. States of loops with traced bounds are computed again, each from the
-    start unless it is a counter or constant.
+    **Cost:** that of `f`. States of loops with traced bounds are recomputed, each from the start
+    unless it is a counter or constant.
 
     >>> import jax.numpy as jnp, tanjax as tj
     >>> shift = lambda n, x: tj.fori_loop(0, n, lambda i, x: jnp.roll(x, 1), x)
@@ -85,11 +85,11 @@ def adjoint(f: PyTree) -> PyTree:
     return _adjoint(f)
 
 
-adjoint.equation = _adjoint  # type: ignore[attr-defined]  # what handlers of it handle
+adjoint.equation = _adjoint  # type: ignore[attr-defined]  # read by `tj.handles`
 
 
 class Space:
-    """The space of a value: its stored numbers, and how it is put together from them."""
+    """The space of a value: its stored numbers, and how to rebuild the value from them."""
 
     def __init__(self, y: PyTree) -> None:
         self.y = y = jax.tree.map(lambda x: jnp.asarray(x) if is_inexact(x) else x, y)
@@ -97,7 +97,7 @@ class Space:
         self.moves = [is_inexact(x) for x in self.leaves]
 
     def trace(self, f: Function) -> tuple[Readable, PyTree]:
-        """The function as a jaxpr of inexact leaves, and its result with avals for arrays."""
+        """Trace the function to a jaxpr of inexact leaves; return it with its result as avals."""
         found: list[PyTree] = []
 
         def flat(*moving: AnyArray) -> list[AnyArray]:
@@ -111,9 +111,9 @@ class Space:
         return jax.make_jaxpr(flat)(*map(_aval, moving)), found[0]
 
     def like(self, out: PyTree) -> PyTree:
-        """The value of this space in the units of a result.
+        """Return the value of this space in the units of a result.
 
-        **Raises:** `ShapeError` if the result is none of this space.
+        **Raises:** `ShapeError` if the result is not in this space.
         """
         wanted, tree = jax.tree.flatten(self.y, is_leaf=is_structured)
         try:
@@ -134,7 +134,7 @@ class Space:
         return jax.tree.unflatten(tree, values)
 
     def pull(self, transposed: Function, bars: PyTree) -> tuple[PyTree]:
-        """Structural cotangents of the result to those of the argument."""
+        """Map structural cotangents of the result to those of the argument."""
         given = [b for b, m in zip(jax.tree.leaves(bars), self.moves, strict=True) if m]
         found = iter(transposed(given))
         pairs = zip(self.leaves, self.moves, strict=True)
@@ -143,7 +143,7 @@ class Space:
 
 
 def _aval(x: PyTree) -> PyTree:
-    """The abstract value of a number; everything else as it is."""
+    """Return the abstract value of a number, and everything else unchanged."""
     is_number = is_inexact(x) or isinstance(x, jax.Array | np.ndarray)
     return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if is_number else x
 
@@ -155,7 +155,7 @@ def _is_like(given: PyTree, wanted: PyTree) -> bool:
 
 
 def _is_constructive(out: PyTree) -> bool:
-    """Whether a result is nothing, or made of classes: only interpreters know its adjoint."""
+    """True if a result is nothing or made of classes: only interpreters know its adjoint."""
     leaves = jax.tree.leaves(out, is_leaf=is_typed)
     return not leaves or any(isinstance(type(x), CapturedClass) for x in leaves)
 
@@ -165,12 +165,12 @@ def _types(tree: PyTree) -> str:
 
 
 def _type(x: PyTree) -> str:
-    """The type of a value, or of one made of avals."""
+    """Return the type of a value, or of a value made of avals, as text."""
     return type_text(jax.tree.map(_Leaf, jax.tree.map(_aval, x)))
 
 
 class _Leaf:
-    """What `type_text` reads the type of a number from."""
+    """The type of a number in the form that `type_text` reads."""
 
     def __init__(self, aval: jax.ShapeDtypeStruct) -> None:
         self.aval = aval

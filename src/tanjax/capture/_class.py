@@ -1,17 +1,17 @@
 """Classes whose construction is an equation: `class RX(metaclass=tj.CaptureMeta)`.
 
-A gate, an event, an operator of somebody's domain is no array, and what counts is that it was
-made, and in which order. So the metaclass makes the class a pytree and its construction an
-equation, at once, used or not. The instance is real: its own type, attributes, methods; its
-`__init__` runs while tracing, so that it can refuse what makes no sense.
+A gate, an event or an operator of your domain is no array. It matters that it was made, and in
+which order. So the metaclass makes the class a pytree and its construction an equation, at once,
+even if no equation uses it. The instance is real: it has its own type, attributes and methods. Its
+`__init__` runs while tracing, so that it can refuse invalid arguments.
 
     class RX(metaclass=tj.CaptureMeta):
         def __init__(self, angle, wires=0):
             self.angle, self.wires = angle, wires
 
-Sharp edges. Arrays and floats given by position are operands; integers, texts and what is given by
-name are parameters. Attributes that hold integers or tuples of them (wires) are static. A class
-with `__slots__` has no instance dictionary, and cannot be captured.
+Sharp edges. Positional arrays and floats are operands; integers, texts and keyword arguments are
+parameters. Attributes that hold integers or tuples of them (wires) are static. A class with
+`__slots__` has no instance dictionary, and cannot be captured.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tanjax._marks import ACTIVE, Cache, Static, capturing, is_operand, marked
 from ._types import CapturedClass
 
 _HANDLE = "_equation"  # an instance without numbers holds this one, so that it has an equation
-_NAMES = "_leaves"  # which attributes are leaves, known since its construction
+_NAMES = "_leaves"  # the names of the attributes that are leaves, fixed at construction
 
 Instance: TypeAlias = PyTree  # of a captured class
-# What an instance is besides its leaves: their names, and static attributes by name.
+# The static part of an instance: the names of its leaves, and its static attributes by name.
 Aux: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, Hashable], ...]]
 
 
 class CaptureMeta(CapturedClass):
     """The metaclass of classes whose construction is an equation of captured programs.
 
-    Instances are pytrees of their attributes: arrays, floats and pytrees of these are leaves, all
-    else is static and must be hashable. `type_text(self)`, if the class has it, is how its type is
-    printed. Subclasses are classes of their own, with their own type.
+    Instances are pytrees of their attributes: arrays, floats and pytrees of these are leaves.
+    Every other attribute is static and must be hashable. A method `type_text(self)` overrides how
+    the type is printed. A subclass is a captured class of its own, with its own type.
 
     **Raises:** `RegistrationError` for a class without an instance dictionary; under capture
     `CaptureError` for a static attribute that cannot be hashed.
@@ -95,7 +95,7 @@ class CaptureMeta(CapturedClass):
         return marked("class", cls.__name__, cls, construct, args, named, cls._marks, moves=_moves)
 
     def _make(cls, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> Instance:
-        """An instance that knows which of its attributes are leaves."""
+        """Make an instance that knows which of its attributes are leaves."""
         instance = type.__call__(cls, *args, **kwargs)
         fields = vars(instance)
         fields[_NAMES] = tuple(sorted(k for k, v in fields.items() if _is_dynamic(v)))
@@ -103,7 +103,7 @@ class CaptureMeta(CapturedClass):
 
 
 def _require_hashable(name: str, fields: dict[str, PyTree]) -> None:
-    """**Raises:** `CaptureError` for static attributes that no program can be compared by."""
+    """**Raises:** `CaptureError` for static attributes that cannot be hashed or compared."""
     for key, value in fields.items():
         if key in fields[_NAMES]:
             continue

@@ -1,4 +1,4 @@
-"""Controlled functions and matrices: what acts on one of the states that some bits select."""
+"""Controlled functions and matrices: they act on one of the states that some bits select."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _ctrl(
 
 
 def _nothing(out: PyTree) -> PyTree:
-    """The result of a function that makes gates: there is none that could be controlled."""
+    """Return no result: a function that makes gates has none to control."""
     if jax.tree.leaves(out):
         raise CaptureError(
             message(
@@ -56,19 +56,19 @@ def _nothing(out: PyTree) -> PyTree:
 
 
 def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTree:
-    """Controlled: of a matrix the block-diagonal one, of a function its action on one row.
+    """Return a controlled matrix, which is block-diagonal, or a function that acts on one row.
 
     **Arguments:** `f`: a square matrix of any type, or a function `f(*parameters, state)`.
     `control`: the values of the controls at which it acts, the first the most significant bit.
-    `wires`: for a function that returns nothing and makes instances of `tj.CaptureMeta` classes:
-    where its controls are, one for each, which an interpreter reads.
+    `wires`: the places of the controls, one for each, which an interpreter reads; only for a
+    function that returns nothing and makes instances of `tj.CaptureMeta` classes.
     **Returns:** `BlockDiagonal` with identities and the matrix at the block that `control` spells;
     or a function of states stacked along a leading axis of `2 ** len(control)`. Under `tj.capture`
     that is an equation that carries the program of `f`.
-    **Raises:** `ShapeError` if the states are not that many or the matrix is not square;
-    `UnitError` if the matrix has a dimension; `ValueError` for other controls than 0 and 1, or not
-    as many as `wires`; `CaptureError` if there are `wires` and a result.
-    **Cost:** that of `f` on one state, and a copy of the others.
+    **Raises:** `ShapeError` if the number of states differs or the matrix is not square;
+    `UnitError` if the matrix has a dimension; `ValueError` for controls other than 0 and 1, or
+    if `control` and `wires` differ in length; `CaptureError` if there are `wires` and a result.
+    **Cost:** that of `f` on one state, and a copy of the other states.
     **Derivative:** both modes.
 
     >>> import jax.numpy as jnp, tanjax as tj

@@ -1,15 +1,15 @@
-"""Captured programs as pictures: what goes where, with its type on the arrow.
+"""Captured programs as pictures: the equations and the values between them, with their types.
 
-A text says in which order; a picture shows who needs whom, and where a structured value went on its
-way. Every equation is a box, written as the program prints it; every arrow is a value, with its
-name in the print and its type. Bodies of higher-order equations are framed, and what they close
-over arrives in them.
+A text shows the order; a picture shows which equation needs which, and where a structured value
+went. Every equation is a box, written as the program prints it. Every arrow is a value, with its
+name in the print and its type. A frame surrounds the body of a higher-order equation; values that
+the body closes over enter the frame as arrows.
 
     pathlib.Path("f.dot").write_text(program.to_dot())     # then `dot -Tsvg f.dot`
     program.plot()                                         # Matplotlib
 
-Equations in which structure is lost are orange. Sharp edge: `dot` takes minutes for thousands of
-equations, and a plot of more than some hundred cannot be read.
+Equations that lose structure are orange. Sharp edges: `dot` takes minutes for thousands of
+equations, and a plot of more than a few hundred is unreadable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ._program import Program
 
-# Fill by what a box is; the colours of Okabe and Ito, as in the pictures of scale graphs.
+# Fill by the kind of a box; the colours of Okabe and Ito, as in the pictures of scale graphs.
 FILLS = {
     "value": "#ffffff", "equation": "#eef4f8", "structured": "#d6ebf7", "lost": "#E69F00",
     "higher_order": "#f3eefa", "class": "#dff2ea",
@@ -54,7 +54,7 @@ class Frame:
 
 @dataclasses.dataclass
 class Arrow:
-    """A value on its way from one box to another."""
+    """A value that goes from one box to another."""
 
     start: int
     end: int
@@ -124,7 +124,7 @@ def _fill(equation: Equation) -> str:
 
 
 def to_dot(program: Program) -> str:
-    """The program as Graphviz source: no library is needed to write it."""
+    """Return the program as Graphviz source, without any library."""
     picture = Picture(program)
     lines = [
         f"digraph {_quote(program.name)} {{",
@@ -158,19 +158,19 @@ def _dot_arrow(arrow: Arrow) -> str:
 
 
 def _quote(text: str) -> str:
-    """A string of the language: quotes, backslashes and line breaks escaped."""
+    """Return a string of the Graphviz language: quotes, backslashes and line breaks escaped."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 # -- Matplotlib --------------------------------------------------------------------------------
 
-_WIDTH, _LANE = 4.6, 0.16  # of the boxes, and of the way of a value; a box is one high
+_WIDTH, _LANE = 4.6, 0.16  # the width of boxes and of lanes of values; a box has height one
 _IN_PLOT = 46
 
 
 @dataclasses.dataclass
 class _Row:
-    """A box with its place: the line, and how deep in frames."""
+    """A box with its place: its line, and its depth in frames."""
 
     box: Box
     line: float
@@ -179,7 +179,7 @@ class _Row:
 
 @dataclasses.dataclass
 class _Way:
-    """A value on its way down: from its row to those that use it, in a lane of its own."""
+    """The way of a value: from its row down to the rows that use it, in its own lane."""
 
     text: str
     start: float
@@ -195,7 +195,7 @@ _Frames = list[tuple[str, float, float, int]]  # title, first and last line, dep
 
 
 def plot(program: Program, ax: Axes | None = None) -> Axes:
-    """Draw a program from top to bottom, each value on a way of its own, and return the axes.
+    """Draw a program from top to bottom, each value in its own lane, and return the axes.
 
     **Raises:** `ImportError` if Matplotlib is not installed.
     """
@@ -228,7 +228,7 @@ def plot(program: Program, ax: Axes | None = None) -> Axes:
 
 
 def _rows(frame: Frame, frames: _Frames, start: float = 0.0, depth: int = 0) -> Iterator[_Row]:
-    """The boxes from top to bottom; a frame is noted when it is left."""
+    """Yield the boxes from top to bottom; record a frame when its last box is done."""
     line = start
     for item in frame.items:
         if isinstance(item, Box):
@@ -244,13 +244,13 @@ def _rows(frame: Frame, frames: _Frames, start: float = 0.0, depth: int = 0) -> 
 
 
 def _ways(arrows: list[Arrow], rows: dict[int, _Row]) -> list[_Way]:
-    """The values that anybody uses, each in the leftmost lane that is free on all of its way."""
+    """Return the ways of all used values, each in the leftmost lane that is free."""
     found: dict[tuple[int, str], _Way] = {}
     for arrow in arrows:
         way = _Way(arrow.text, rows[arrow.start].line, [])
         way = found.setdefault((arrow.start, arrow.text), way)
         way.ends.append((rows[arrow.end], arrow.closure))
-    free: list[float] = []  # until where each lane is taken
+    free: list[float] = []  # the row up to which each lane is occupied
     before = -1.0
     for way in sorted(found.values(), key=lambda w: w.start):
         way.start = max(way.start, before + 0.3)
@@ -280,7 +280,7 @@ def _draw_frames(ax: Axes, frames: _Frames) -> None:
 
 
 def _draw_way(ax: Axes, way: _Way) -> None:
-    """To the right, down, and back to everybody who uses it; the name and type at the corner."""
+    """Draw a line right, down, and back to every user; name and type stand at the corner."""
     x, grey = _WIDTH + _LANE * (way.lane + 1), "#555555"
     ax.plot([_WIDTH - 0.4, x, x], [way.start, way.start, way.last - 0.2], color=grey, lw=0.7)
     for row, is_closure in way.ends:
@@ -297,5 +297,5 @@ def _draw_way(ax: Axes, way: _Way) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text in which a dollar is a dollar and starts no formula."""
+    """Escape dollars, so that Matplotlib starts no formula."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""What a captured program consists of: typed variables, literals and equations."""
+"""The parts of a captured program: typed variables, literals and equations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Variable:
 
     @property
     def kind(self) -> type | None:
-        """The class of a typed value; `None` of plain arrays."""
+        """The class of a typed value; `None` for plain arrays."""
         return None if hasattr(self.skeleton, "aval") else type(self.skeleton)
 
     def __repr__(self) -> str:
@@ -82,20 +82,20 @@ class SlotView:
 class Equation:
     """One equation of a captured program; made by `tj.capture`, and read only.
 
-    **Fields:** `kind`; `name`; `inputs` and `outputs`, typed; `params`, static ones by name;
+    **Fields:** `kind`; `name`; `inputs` and `outputs`, typed; `params`, static parameters by name;
     `programs`, by the name of the parameter that takes them; `source`, the line of the user's
-    program; `target`, what was called, if it can be called again; `eqn`, JAX's equation, if there
-    is exactly one; `lost`, the names of the array types that became dense in it.
+    program; `target`, the called object, if it can be called again; `eqn`, JAX's equation, if
+    there is exactly one; `lost`, the names of the array types that this equation densified.
     """
 
     __slots__ = (
         "_lost", "_place", "call", "eqn", "inputs", "kind", "name", "out_tree", "outputs",
         "params", "programs", "slots", "target",
     )  # fmt: skip
-    # Of the kinds that have one; others hold `None`, and whoever reads it knows the kind.
+    # Set only for kinds that have them; others hold `None`, and a reader checks `kind` first.
     target: Function
     eqn: JaxEquation
-    call: Any  # a tree and its operands; of a field, the path to it
+    call: Any  # a tree and its operands; the path of a field
     out_tree: tuple[PyTreeDef, Sequence[PyTree]]
 
     def __init__(
@@ -123,17 +123,17 @@ class Equation:
 
     @property
     def source(self) -> str:
-        """The line of the user's program. Looked for when asked: it is half of a reading."""
+        """The line of the user's program; found on demand, which halves the time of a reading."""
         return "" if self._place is None else _compat.source_of(self._place)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The names of the array types that became dense in it."""
+        """The names of the array types that this equation densified."""
         return tuple(self._lost())
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names of the classes of its operands, `"Dense"` for plain arrays."""
+        """The names of the classes of its operands, with `"Dense"` for plain arrays."""
         names = []
         for x in self.inputs:
             skeleton = x.skeleton if isinstance(x, Variable) else None

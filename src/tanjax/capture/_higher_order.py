@@ -1,12 +1,12 @@
 """Functions of functions, each call one equation that carries programs.
 
-A loop, a derivative or a map takes functions, and what these do belongs in the equation, with what
-they close over as operands. So under capture every function among the arguments is replaced by a
-*slot*: when the definition calls it, the slot traces the user's function to a program, on whatever
-avals it is called with, remembers it and evaluates it. What the programs close over is known then:
-it becomes operands of the equation, whose body is what was traced. Neither the user's code nor the
-definition runs again. The definition is plain code, and is the meaning outside of capture, the
-shape rule, the replay, the derivative, the batching rule and the lowering at once.
+A loop, a derivative or a map takes functions. Their programs belong in the equation, and the values
+that they close over are its operands. So under capture a *slot* replaces every function among the
+arguments. When the definition calls a slot, the slot traces the user's function to a program, on
+the avals of that call, stores it and evaluates it. After the trace the closed-over values are
+known. They become operands of the equation, whose body is the traced program. Neither the user's
+code nor the definition runs again. The definition is plain code. It gives at once the meaning
+outside of capture, the shape rule, the replay, the derivative, the batching rule and the lowering.
 
     @tj.higher_order(curried=True)
     def repeat(func, n):
@@ -14,9 +14,9 @@ shape rule, the replay, the derivative, the batching rule and the lowering at on
             return jax.lax.fori_loop(0, n, lambda _, a: func(*a), args)
         return new_func
 
-Sharp edges. Arrays and what is traced are operands; everything else, Python's numbers included, is
-a parameter: static bounds of a loop must stay static for reverse mode. Functions that are given as
-options (`policy=`) are parameters too.
+Sharp edges. Arrays and traced values are operands; everything else, also Python's numbers, is
+a parameter: static bounds of a loop must stay static for reverse mode. Functions given as options
+(`policy=`) are parameters too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Slot:
         functools.update_wrapper(self, function)
         self.function = function
         self.programs: dict[Hashable, Program] = {}
-        self.places: dict[int, int] = {}  # of a closed-over array, by identity, among the operands
+        self.places: dict[int, int] = {}  # by identity of a closed-over array
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         moving, tree, shape = split((args, kwargs), _marks.is_operand)
@@ -62,13 +62,13 @@ class Slot:
             traced = trace(self.function, tree, shape, moving)
             name = getattr(self.function, "__name__", "f")
             program = self.programs[key] = Program(traced, name)
-        # JAX sums cotangents in another order around a call than among the equations in it.
+        # JAX sums cotangents in another order around a call than among the equations in the call.
         outs = Replay(program.closed, is_of_functions, as_it_is)(*moving)
         return join(program.out_tree, program.out_shape, outs)
 
     @property
     def traced(self) -> list[tuple[Program, list[int]]]:
-        """The programs, and where among the operands their constants are."""
+        """Return the programs, and the places of their constants among the operands."""
         places = lambda p: [self.places[id(c)] for c in p.closed.consts]
         return [(p, places(p)) for p in self.programs.values()]
 
@@ -80,17 +80,18 @@ def higher_order(*, curried: bool = ..., name: str | None = ...) -> Callable[[F]
 def higher_order(
     definition: Function | None = None, /, *, curried: bool = False, name: str | None = None
 ) -> Function:
-    """Make calls of a function of functions equations of captured programs.
+    """Make each call of a function of functions one equation of captured programs.
 
-    **Arguments:** `definition`: the function; `curried`: it returns a function of arrays, and the
-    call of that one is the equation, as with `grad` and `vmap`. `name`: printed instead of its own.
-    **Returns:** a function with the same signature: outside of `tj.capture` the definition itself,
-    under it an equation with a program for every function among the positional arguments.
+    **Arguments:** `definition`: the function. `curried`: the definition returns a function of
+    arrays, and the call of that function is the equation, as with `grad` and `vmap`. `name`: the
+    printed name, if not that of the definition.
+    **Returns:** a function with the same signature. Outside of `tj.capture` it is the definition
+    itself; under capture it is an equation with a program for every positional function.
     **Raises:** under capture, errors of the definition and of its functions, with the name of the
     equation and the line.
     **Derivative:** that of the definition.
-    **Cost:** outside of capture one Python call; under it a trace of the definition, an
-    evaluation of what that gave, and a trace of every function.
+    **Cost:** outside of capture one Python call; under capture a trace of the definition, an
+    evaluation of the result, and a trace of every function.
 
     >>> import jax, tanjax as tj
     >>> @tj.higher_order(curried=True)
@@ -155,7 +156,7 @@ def parameters(definition: Function) -> tuple[str, ...]:
 
 
 def emit(name: str, public: Function, definition: Function, calls: Sequence[Given]) -> PyTree:
-    """A call as an equation that carries the programs of its functions."""
+    """Emit a call as an equation that carries the programs of its functions."""
     slots: list[Slot] = []
     groups: list[PyTree] = [part for call in calls for part in call]
     groups[0] = _with_slots(groups[0], slots)
@@ -201,9 +202,10 @@ def emit(name: str, public: Function, definition: Function, calls: Sequence[Give
 def _closed_over(
     slots: Sequence[Slot], others: Sequence[AnyArray]
 ) -> dict[int, tuple[int, AnyArray]]:
-    """What is an operand of a call, by identity, with its place.
+    """Return the operands of a call by identity, each with its place.
 
-    What the programs close over, and what else is traced; arrays of the definition stay inside.
+    Operands are the values that the programs close over and other traced values. Arrays of the
+    definition stay inside.
     """
     programs = [p for slot in slots for p in slot.programs.values()]
     consts = {id(c): c for p in programs for c in p.closed.consts}
@@ -229,7 +231,7 @@ def _is_function(x: PyTree) -> bool:
 
 
 def require_function(where: str, f: object) -> None:
-    """**Raises:** `CaptureError` if there is no function where one belongs."""
+    """**Raises:** `CaptureError` if the argument is no function."""
     if not callable(f):
         raise CaptureError(
             message(

@@ -1,8 +1,8 @@
-"""A captured program as HTML, types in colour: what a notebook shows.
+"""A captured program as HTML with coloured types, as a notebook shows it.
 
-The text is that of the print. Where a variable is bound its type is in colour: blue array types,
-green quantities, purple instances of `tj.CaptureMeta` classes, grey plain arrays; orange is what
-became dense. Everything that comes from the program is escaped.
+The text is that of the print. The type of a variable is coloured where the variable is bound: blue
+for array types, green for quantities, purple for instances of `tj.CaptureMeta` classes, grey for
+plain arrays, and orange for densified types. All text from the program is escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._types import CapturedClass
 if TYPE_CHECKING:
     from ._program import Program
 
-# Around a type while the text is made: `repr` writes them as escapes, so no value has them.
+# Marks around a type while the text is made: `repr` escapes them, so no value contains them.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _KINDS = {"plain": "\ue010", "structured": "\ue011", "quantity": "\ue012", "class": "\ue013"}
 _STYLE = """
@@ -52,7 +52,7 @@ def _kind(x: Operand) -> str:
 
 
 def to_html(program: Program) -> str:
-    """The program as a fragment of HTML that brings its style."""
+    """Return the program as a fragment of HTML that brings its style."""
     text = html.escape(program_text(program, _Marked()))
     for kind, mark in _KINDS.items():
         text = text.replace(f"{_OPEN}{mark}", f'<span class="{kind}">')

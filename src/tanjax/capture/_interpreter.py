@@ -1,8 +1,8 @@
-"""Walking a captured program with one's own meaning for some of its equations.
+"""Walk a captured program with your own meaning for some of its equations.
 
-A pass over programs is a class with a method per thing that it changes. Equations without a handler
-do what they would have done, on whatever values arrive: operations are dispatched again, so that a
-handler may return another array type, and inner programs are walked too.
+A pass over programs is a class with one method for each kind of equation that it changes. Equations
+without a handler run as before, on the values that arrive: operations are dispatched again, so that
+a handler may return another array type. Inner programs are walked too.
 
     class Half(tj.Interpreter):
         @tj.handles(tj.solve)
@@ -12,9 +12,10 @@ handler may return another array type, and inner programs are walked too.
     Half()(f)(x)                 # run so
     Half().rewrite(program)      # the program that this runs
 
-Sharp edges. A carry of a loop keeps its type: who changes it in the body must change the initial
-value too. Bodies of `jax.custom_jvp`, `jax.custom_vjp` and `shard_map` are not walked: their
-derivatives and layouts are their own. A `CaptureWarning` says so where a handler would apply.
+Sharp edges. A carry of a loop keeps its type: a handler that changes it in the body must also
+change the initial value. Bodies of `jax.custom_jvp`, `jax.custom_vjp` and `shard_map` are not
+walked: their derivatives and layouts are their own. If a handler would apply there, a
+`CaptureWarning` is raised.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ._tracing import is_argument
 from ._types import is_typed
 
 F = TypeVar("F", bound=Function)
-_KEPT = ("class",)  # equations that stay although nobody uses their result
+_KEPT = ("class",)  # equations that stay even if no equation uses their result
 
 
 def handles(*what: object) -> Callable[[F], F]:
@@ -50,7 +51,7 @@ def handles(*what: object) -> Callable[[F], F]:
     `tj.CaptureMeta`, with its subclasses), functions made by `tj.higher_order` (`tj.scan`), or
     names as a program prints them (`"sin"`, `"scan"`).
     **Returns:** a decorator of a method `(self, equation, *args, **kwargs)`, which gets the values
-    that the equation is called with and returns its result.
+    of the call of the equation and returns its result.
     **Raises:** `RegistrationError` if there is nothing to handle.
 
     >>> import jax.numpy as jnp, tanjax as tj
@@ -77,10 +78,10 @@ def handles(*what: object) -> Callable[[F], F]:
 
 
 class Interpreter:
-    """Runs captured programs; subclasses say with `tj.handles` what some equations mean.
+    """Run captured programs; methods of subclasses define some equations with `tj.handles`.
 
-    A subclass that overrides a method which handles something handles it in its own way. A handler
-    for a class handles its subclasses; among several the nearest to the class that was made.
+    A subclass that overrides a method with `tj.handles` replaces its handler. A handler for a class
+    also handles its subclasses; of several, the nearest to the constructed class wins.
 
     >>> import jax.numpy as jnp, tanjax as tj
     >>> class Half(tj.Interpreter):
@@ -103,7 +104,7 @@ class Interpreter:
                     cls._handlers[key] = getattr(cls, name)
 
     def __call__(self, f: Callable[..., PyTree] | Program) -> Callable[..., PyTree]:
-        """The function that runs `f`, or a program, with these meanings; JAX transforms it."""
+        """Return a function that runs `f`, or a program, with these meanings."""
 
         @functools.wraps(Interpreter.run if isinstance(f, Program) or not callable(f) else f)
         def interpreted(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -115,7 +116,7 @@ class Interpreter:
         return interpreted
 
     def rewrite(self, program: Program) -> Program:
-        """The program that this interpreter runs; equations that nobody needs are dropped.
+        """Return the program that this interpreter runs, without unused equations.
 
         Effects and constructions of `tj.CaptureMeta` classes stay.
         """
@@ -133,8 +134,8 @@ class Interpreter:
     ) -> PyTree:
         """Evaluate a program; override it to keep a state per (inner) program.
 
-        **Arguments:** `consts`: values of `program.consts`; those that it was captured with unless
-        it is an inner program.
+        **Arguments:** `consts`: values of `program.consts`; by default those of its capture. An
+        inner program has no default.
         """
         env: dict[Variable, PyTree] = {}
         given = program.const_values() if consts is None else consts
@@ -160,7 +161,7 @@ class Interpreter:
         _bind(equation, out, env)
 
     def default(self, equation: Equation, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        """What an equation does of itself, on these values; its programs are walked by `run`."""
+        """Return the result of an equation without a handler; its programs are walked by `run`."""
         kind, eqn = equation.kind, equation.eqn
         if kind == "construct":
             return jax.tree.unflatten(equation.call[0], args)
@@ -180,7 +181,7 @@ class Interpreter:
         return _compat.bind_again(eqn, args)
 
     def _on_devices(self, equation: Equation, args: Sequence[AnyArray]) -> list[AnyArray]:
-        """An equation of JAX on values that vary over devices, inside of `jax.shard_map`."""
+        """Run an equation of JAX on values that vary over devices, inside of `jax.shard_map`."""
         eqn, args = equation.eqn, _compat.align(list(args))
         programs = {k: Program.of_jaxpr(j) for k, j in _jaxprs.inner_jaxprs(eqn)}
         if not programs:
@@ -228,14 +229,14 @@ class Interpreter:
         return args, {k: v for group in groups[1::2] for k, v in group.items()}
 
     def _walked(self, slot: SlotView, consts: Sequence[Sequence[PyTree]]) -> Callable[..., PyTree]:
-        """A function of a higher-order call that walks the program it was traced to."""
+        """Return a function of a higher-order call that walks its traced program."""
 
         @functools.wraps(slot.function)
         def walked(*args: PyTree, **kwargs: PyTree) -> PyTree:
             if not slot.programs:
                 return slot.function(*args, **kwargs)
             fits = [i for i, p in enumerate(slot.programs) if p.takes(args, kwargs)]
-            if not fits:  # a handler made other arrays of what was captured
+            if not fits:  # a handler returned arrays of other types than the captured ones
                 alike = [p.has_parameters(args, kwargs) for p in slot.programs]
                 fits = [max(range(len(alike)), key=lambda i: (alike[i], i))]
             return self.run(slot.programs[fits[0]], args, kwargs, consts[fits[0]])
@@ -255,12 +256,12 @@ class Interpreter:
         return handlers.get(equation.name)
 
     def _handles_in(self, program: Program) -> bool:
-        """Whether there is a handler for anything in a program."""
+        """True if there is a handler for an equation of a program."""
         inner = lambda e: any(map(self._handles_in, e.programs.values()))
         return any(self._handler(e) or inner(e) for e in program)
 
     def _warn_if_skipped(self, equation: Equation) -> None:
-        """Say that the body of an equation is not walked, where a handler would have applied."""
+        """Warn if a handler would apply in the body of an equation, which is not walked."""
         if any(map(self._handles_in, equation.programs.values())):
             at = f"at: {equation.source}"
             warnings.warn(
@@ -275,7 +276,7 @@ class Interpreter:
             )
 
     def _concerns(self, program: Program) -> bool:
-        """Whether anything in a program could be handled: others run as they are."""
+        """True if a handler may apply anywhere in a program; other programs run unchanged."""
         return any(
             e.kind != "primitive"
             or self._handler(e)
@@ -285,7 +286,7 @@ class Interpreter:
 
 
 def _calls(equation: Equation) -> list[tuple[int, list[str]]]:
-    """Of every call of a curried function, how many arguments it has, and their names."""
+    """Return the number of arguments and the names of each call of a curried function."""
     tree, items = equation.call
     groups = jax.tree.unflatten(tree, items)
     return [(len(groups[i]), list(groups[i + 1])) for i in range(0, len(groups), 2)]
@@ -300,7 +301,7 @@ def _value(x: Operand, env: dict[Variable, PyTree]) -> PyTree:
 
 
 def _field(equation: Equation, value: PyTree, key: KeyEntry) -> PyTree:
-    """One step of the path to a field."""
+    """Take one step of the path to a field."""
     try:
         if hasattr(key, "name"):
             return getattr(value, key.name)
@@ -321,7 +322,7 @@ def _field(equation: Equation, value: PyTree, key: KeyEntry) -> PyTree:
 
 
 def _bind(equation: Equation, out: PyTree, env: dict[Variable, PyTree]) -> None:
-    """The results of an equation, for those who use them."""
+    """Store the results of an equation for its users."""
     if equation.kind == "primitive":
         values = list(out) if isinstance(out, list | tuple) else [out]
     elif equation.kind in ("construct", "field"):

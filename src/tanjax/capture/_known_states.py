@@ -1,4 +1,4 @@
-"""The states of a loop that are known before it runs: counters, bounds, and what evolves alone."""
+"""The states of a loop that are known before it runs: counters, bounds, independent carries."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tanjax import _compat, _jaxprs
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._typing import AnyArray
 
-State: TypeAlias = Sequence[AnyArray]  # per value that is carried
+State: TypeAlias = Sequence[AnyArray]  # one entry per carried value
 Step = Callable[[State], list[AnyArray]]
 
 
 class States:
-    """What a `while` carries beside the values that somebody is linear in.
+    """The carries of a `while` that do not depend on the linear operands.
 
-    **Fields:** `count`, how often the loop runs; `last`, the state after it; `at(k)`, that before
-    step `k`. If all of it is counted or constant and the test compares two of these, as in every
-    `fori_loop`, this is arithmetic. Otherwise the loop runs once to be counted. A mapped loop has a
-    test per row, and its rows stop one by one.
+    **Fields:** `count`, the number of trips; `last`, the final state; `at(k)`, the state before
+    step `k`. If every such carry is counted or constant and the test compares two of them, as in
+    every `fori_loop`, these fields are arithmetic. Otherwise the loop runs once to be counted. A
+    mapped loop has a test per row, and its rows stop one by one.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class States:
         return [_select(goes, a, b) for a, b in zip(new, state, strict=True)]
 
     def rows(self, state: State, bars: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        """Cotangents after a step of the rows that made it, and of those that had stopped."""
+        """Split cotangents after a step: rows that took the step, and rows that had stopped."""
         if not self._by_row:
             return list(bars), []
         goes, zero = self._goes_on(state), jnp.zeros_like
@@ -80,7 +80,7 @@ class States:
     def _compared(
         self, test: OpenJaxpr, places: Sequence[int], tested: Sequence[AnyArray]
     ) -> Array | None:
-        """The number of steps of `while i < n: i += 1`; `None` of other loops."""
+        """The number of steps of `while i < n: i += 1`; `None` for other loops."""
         if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt" or None in self._steps:
             return None
         if list(test.outvars) != list(test.eqns[0].outvars):
@@ -97,7 +97,7 @@ class States:
         (low, step), (high, fixed) = map(read, test.eqns[0].invars)
         if step != 1 or fixed != 0:
             return None
-        # Bounds may be further apart than their dtype reaches, but no loop runs that long.
+        # The distance of bounds may overflow their dtype, but no loop runs that long.
         return jnp.where(low < high, high - low, jnp.zeros_like(low))
 
 
@@ -110,7 +110,7 @@ def _jaxpr(jaxpr: Any) -> OpenJaxpr:
 
 
 def _increment(body: OpenJaxpr, place: int, out: int) -> int | None:
-    """By how much an integer carry changes in a step; 0 of constants, `None` if nobody knows."""
+    """The change of an integer carry in a step; 0 for constants, `None` if unknown."""
     before, after = body.invars[place], body.outvars[out]
     if after is before:
         return 0
@@ -125,7 +125,7 @@ def _increment(body: OpenJaxpr, place: int, out: int) -> int | None:
 
 
 def _like(state: State, start: State) -> list[AnyArray]:
-    """A state in the dtypes in which it started."""
+    """Cast a state to the dtypes in which it started."""
     typed = lambda x, s: jax.lax.convert_element_type(x, jnp.result_type(s))
     return [typed(x, s) if _is_number(s) else x for x, s in zip(state, start, strict=True)]
 

@@ -1,14 +1,15 @@
-"""Pullbacks and pushforwards as values: `tj.vjp` is an equation, and a call of its map another.
+"""Pullbacks and pushforwards as values: `tj.vjp` is an equation, and the call of its map another.
 
-What `tj.vjp` returns beside the value is a function, and a function is no result of an equation.
-Its meaning, though, is a map between spaces that are known and the residuals that it keeps: a
-pytree. So under capture it is one typed value, which loops, branches and programs can return.
+`tj.vjp` returns a value and a function, and a function cannot be a result of an equation. But this
+function is a map between known spaces with residuals that are a pytree. So under capture it is one
+typed value, which loops, branches and programs can return.
 
     b:f32[] c:Pullback<f32[] -> f32[3]> = vjp[f={ ... }] a
     d:f32[3] = pullback c 1.0
 
-Sharp edges. The residuals are JAX's, and change from version to version: the type does not name
-them, it says what cotangents are taken and given. Outside of capture `tj.vjp` is as it was.
+Sharp edges. The residuals are JAX's, and change from version to version. So the type names the
+cotangents that the map takes and gives, not the residuals. Capture changes `tj.vjp` only inside of
+captured functions.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class LinearMap(metaclass=CapturedClass):
         )
 
     def __call__(self, *given: PyTree) -> PyTree:
-        """Apply it to natural (co)tangents, one equation where that is captured."""
+        """Apply the map to natural (co)tangents; under capture this is one equation."""
         if ACTIVE[0] and capturing():
             target = call_linear_map
-            # Nothing is kept: the trees of residuals hold programs, and die with the capture.
+            # Nothing is cached: the trees of residuals hold programs, and die with the capture.
             return marked("pullback", self.equation, target, _applied, (self, *given), {}, {})
         return self.apply(*given)
 
@@ -62,7 +63,7 @@ class LinearMap(metaclass=CapturedClass):
         raise NotImplementedError
 
     def type_text(self) -> str:
-        """The spaces between which it maps."""
+        """Return the spaces between which it maps, as text."""
         return f"{type(self).__name__}<{self.spaces()}>"
 
     def spaces(self) -> str:
@@ -70,7 +71,7 @@ class LinearMap(metaclass=CapturedClass):
 
 
 def call_linear_map(linear_map: LinearMap, *given: PyTree) -> PyTree:
-    """What an equation `pullback` or `pushforward` does."""
+    """Run an equation `pullback` or `pushforward`."""
     return linear_map(*given)
 
 
@@ -79,7 +80,7 @@ def _applied(linear_map: LinearMap, *given: PyTree) -> PyTree:
 
 
 class Pullback(LinearMap):
-    """From natural cotangents of the value to those of the primals, as `tj.vjp` gives it."""
+    """The map from natural cotangents of the value to those of the primals, as in `tj.vjp`."""
 
     __slots__ = ()
     equation = "pullback"
@@ -92,7 +93,7 @@ class Pullback(LinearMap):
 
 
 class Pushforward(LinearMap):
-    """From natural tangents of the primals to that of the value, as `tj.linearize` gives it."""
+    """The map from natural tangents of the primals to that of the value, as in `tj.linearize`."""
 
     __slots__ = ()
     equation = "pushforward"
@@ -109,7 +110,7 @@ def _types(tree: PyTree) -> str:
 
 
 def _with_map(plain: Function, in_fields: Function, kind: type[LinearMap]) -> Function:
-    """`tj.vjp` or `tj.linearize`: as it is, and under capture an equation with a typed map."""
+    """Wrap `tj.vjp` or `tj.linearize`: under capture an equation with a typed map."""
 
     @functools.partial(higher_order, name=plain.__name__)
     def equation(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
@@ -121,7 +122,7 @@ def _with_map(plain: Function, in_fields: Function, kind: type[LinearMap]) -> Fu
         call = equation if ACTIVE[0] and capturing() else plain
         return call(f, *primals, **({"has_aux": True} if has_aux else {}))
 
-    public.equation = equation  # type: ignore[attr-defined]  # what handlers of it handle
+    public.equation = equation  # type: ignore[attr-defined]  # read by `tj.handles`
     return public
 
 

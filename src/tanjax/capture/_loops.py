@@ -21,9 +21,9 @@ Walk = Callable[..., PyTree]
 def walk_loop(
     equation: Equation, walk: Walk, operands: Sequence[AnyArray]
 ) -> list[AnyArray] | None:
-    """Run an equation of JAX whose bodies are `walk(program, args)`; `None` of others.
+    """Run an equation of JAX whose bodies are `walk(program, args)`; return `None` for others.
 
-    Results are cast to the types that the program says: a body may compute in weaker ones.
+    Results are cast to the types of the program, as a body may compute in weaker types.
     """
     run = _WALKED.get(equation.eqn.primitive.name)
     return None if run is None else list(run(equation, walk, operands))
@@ -57,7 +57,7 @@ def _cond(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Seque
     if any(t.consts or list(t.out_avals) != wanted for t in traced):
         again = [functools.partial(jax.core.eval_jaxpr, t.jaxpr, t.consts) for t in traced]
         return jax.lax.switch(index, again, *rest)
-    # The very equation: `switch` would clamp the index, which is in bounds, once more.
+    # Bind the same equation: `switch` would clamp the index again, which is already in bounds.
     params = {**eqn.params, "branches": tuple(traced)}
     return _compat.bind_again(eqn.replace(params=params), operands)
 

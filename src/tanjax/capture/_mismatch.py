@@ -1,4 +1,4 @@
-"""Whether arguments are those for which a program was captured, and what is said if not."""
+"""Compare arguments with those of the capture of a program, and explain a mismatch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._types import aval_text
 
 
 def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> list[AnyArray]:
-    """The arrays among arguments. **Raises:** `CaptureError` naming what is not as captured."""
+    """Return the arrays among arguments. **Raises:** `CaptureError` naming a changed argument."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     if tree != t.tree:
         raise other(name, "the arguments", expected(t.tree), expected(tree))
@@ -35,15 +35,15 @@ def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -
 
 
 def has_parameters(t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
-    """Whether what is static among arguments is as captured, whatever the arrays are."""
+    """True if the static arguments are those of the capture; arrays are not compared."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     return bool(tree == t.tree) and _split_as(t, leaves)[1] == t.shape
 
 
 def _split_as(t: Traced, leaves: Sequence[PyTree]) -> tuple[list[AnyArray], Shape]:
-    """The operands among leaves, and what stands in every place.
+    """Return the operands among leaves, and the entry of every place.
 
-    A number that a definition passes to its function is a parameter of what that was traced to.
+    A number that a definition passes to its function is a parameter of the traced program.
     """
     moves = [
         is_operand(x) or (was is MOVING and is_result(x))

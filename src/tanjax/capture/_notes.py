@@ -1,4 +1,4 @@
-"""Notes on errors that are raised where a program is captured or walked: where, what to do."""
+"""Notes on errors in the capture or the walk of a program: the place, and advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_TYPES = ("carry", "branch", "true_fun", "false_fun", "body_fun", "structure"
 
 
 def explain(error: Exception, name: str, which: str, line: str) -> None:
-    """Say in which equation and line an error was raised, once: in the innermost."""
+    """Add the equation and the line to an error, once: in the innermost equation."""
     if any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
         return
     error.add_note(f"In the equation `{name}` of {which}{', ' if line else ''}{line}.")

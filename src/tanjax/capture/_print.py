@@ -1,8 +1,8 @@
 """A captured program as text, in the layout of a jaxpr: typed, with units, bodies indented.
 
-Letters go on into inner programs, so that no two variables of a text have one name. Parameters that
-are `None` are left out, long ones are an ellipsis; those of JAX's own loops change from version to
-version and are not shown.
+Inner programs continue the letters, so that two variables of a text never share a name. Parameters
+that are `None` are omitted, and long ones print as an ellipsis. Parameters of JAX's own loops
+change from version to version and are not shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNSHOWN = ("sharding", "out_sharding", "jvp", "fwd", "bwd", "ctx_mesh", "compil
 
 
 class Names:
-    """Letters for variables, in the order in which they are met."""
+    """Letters for variables, in the order of their first use."""
 
     def __init__(self) -> None:
         self._known: dict[Variable, str] = {}
@@ -39,7 +39,7 @@ class Names:
         return self._known[x]
 
     def typed(self, x: Operand | None) -> str:
-        """A variable where it is bound."""
+        """The text of a variable where it is bound."""
         return "_" if x is None else f"{self(x)}:{x.type}"
 
 
@@ -53,7 +53,7 @@ def _letters(count: int) -> str:
 
 
 def literal_text(x: Literal) -> str:
-    """A number as Python writes it."""
+    """Return a number as Python writes it."""
     value = x.value
     if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufc":
         value = np.asarray(value).item()
@@ -111,7 +111,7 @@ def _line(equation: Equation, names: Names, inputs: Sequence[str], params: str) 
 
 
 def call_text(equation: Equation, names: Names) -> str:
-    """An equation in one line, without its results and its programs."""
+    """Return an equation in one line, without its results and its programs."""
     inputs, shown = [names(v) for v in equation.inputs], _params(equation)
     if equation.kind == "field":
         return f"{inputs[0]}{equation.name}"
@@ -131,7 +131,7 @@ def _params(equation: Equation) -> list[str]:
 
 
 def classes(equation: Equation) -> list[str]:
-    """The classes on which an operation was dispatched, and which of them became dense."""
+    """Return the classes on which an operation was dispatched, with marks on those it densified."""
     types, lost = list(equation.types), list(equation.lost)
     if equation.kind not in ("operation", "helper") or not (
         lost or any(t != "Dense" for t in types)

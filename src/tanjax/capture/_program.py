@@ -1,8 +1,8 @@
 """Captured programs: traced once, read with types, replayed as what they are.
 
-To see what a function of structured arrays and quantities does one wants equations that say
-`solve[Diagonal, Dense]`; to run it one wants what JAX compiles. Both are here: a program is a flat
-jaxpr of plain arrays, which replays with the bits of the function, and a typed view of it.
+A reader of a function of structured arrays and quantities wants equations such as
+`solve[Diagonal, Dense]`; to run it you need the equations that JAX compiles. A program has both: a
+flat jaxpr of plain arrays, which replays with the bits of the function, and a typed view of it.
 
     >>> import tanjax as tj
     >>> d = x = jax.numpy.ones(3)
@@ -13,8 +13,8 @@ jaxpr of plain arrays, which replays with the bits of the function, and a typed 
         d:f32[3] = solve[Diagonal, Dense] c b
       in (d,) }
 
-Sharp edges. A program is for arguments of the captured shapes, dtypes, trees, units and static
-values; others are refused. Printing and reading cost nothing until asked for.
+Sharp edges. A program takes arguments of the captured shapes, dtypes, trees, units and static
+values; it refuses others. Before the first print or read the view costs nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def capture(f: Callable[..., PyTree]) -> Callable[..., Program]:
     arrays, quantities, numbers, `jax.ShapeDtypeStruct`; other leaves (functions, texts, `None`) are
     static, and compared on replay.
     **Returns:** a function of the arguments that returns the program.
-    **Raises:** `CaptureError` if `f` is no function; what `f` raises.
+    **Raises:** `CaptureError` if `f` is no function; the errors of `f`.
     **Cost:** one trace, about that of `jax.make_jaxpr`.
     """
     if not callable(f):
@@ -89,7 +89,7 @@ class Program:
 
     @classmethod
     def of_jaxpr(cls, closed: PyTree) -> Program:
-        """An inner jaxpr of one of JAX's own equations: plain arrays in and out."""
+        """Make a program of an inner jaxpr of one of JAX's equations: plain arrays in and out."""
         if not hasattr(closed, "consts"):
             closed = _jaxprs.Closed(closed)
         count, outs = len(closed.jaxpr.invars), len(closed.out_avals)
@@ -111,12 +111,12 @@ class Program:
 
     @property
     def out_shape(self) -> tuple[object, ...]:
-        """What stands in every place of the result: an array, or something static."""
+        """The leaves of the result: arrays, or static values."""
         return self._traced.out_shape
 
     @property
     def view(self) -> View:
-        """The typed equations; made when first asked for."""
+        """The typed equations, made at the first read."""
         if self._view is None:
             t, jaxpr = self._traced, self.closed.jaxpr
             arguments = skeleton(t.tree, t.shape, jaxpr.invars)
@@ -164,19 +164,19 @@ class Program:
         return to_dot(self)
 
     def plot(self, ax: PyTree = None) -> PyTree:
-        """The same picture by Matplotlib: its `Axes`, new ones if none are given."""
+        """Draw the same picture with Matplotlib and return its `Axes`; `None` makes new ones."""
         from ._draw import plot
 
         return plot(self, ax)
 
     @property
     def jaxpr(self) -> PyTree:
-        """JAX's closed jaxpr of the program, in which all marked calls are entered."""
+        """JAX's closed jaxpr of the program, in which all marked calls are inlined."""
         entered = Replay(self.closed, lambda mark: True, as_it_is)
         return jax.make_jaxpr(entered)(*self._avals())
 
     def example(self) -> PyTree:
-        """`(args, kwargs)` as the program takes them, of `jax.ShapeDtypeStruct`."""
+        """Return `(args, kwargs)` of the program with `jax.ShapeDtypeStruct` for arrays."""
         return _marks.join(self._traced.tree, self._traced.shape, self._avals())
 
     def _avals(self) -> list[Aval | jax.ShapeDtypeStruct]:
@@ -191,7 +191,7 @@ class Program:
         return [jax.tree.map(fill, c.skeleton) for c in self.consts]
 
     def input_values(self, args: PyTree, kwargs: dict[str, PyTree]) -> list[PyTree]:
-        """The values of `inputs` among arguments: one per typed value or array."""
+        """Return the values of `inputs` among arguments: one per typed value or array."""
         t = self._traced
         captured = skeleton(t.tree, t.shape, self.closed.jaxpr.invars)
         wanted = jax.tree.leaves(captured, is_leaf=is_typed)
@@ -202,7 +202,7 @@ class Program:
         return [x for w, x in pairs if not isinstance(w, Static)]
 
     def takes(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
-        """Whether arguments have the trees, shapes and dtypes of the capture."""
+        """True if arguments have the trees, shapes and dtypes of the capture."""
         try:
             operands_of(self.name, self._traced, tuple(args), kwargs)
         except CaptureError:
@@ -210,17 +210,17 @@ class Program:
         return True
 
     def has_parameters(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
-        """Whether arguments have the tree and the static values of the capture."""
+        """True if arguments have the tree and the static values of the capture."""
         return has_parameters(self._traced, tuple(args), kwargs)
 
     def check(self, args: PyTree, kwargs: dict[str, PyTree]) -> None:
-        """**Raises:** `CaptureError` naming the argument that is not as captured."""
+        """**Raises:** `CaptureError` naming the argument that differs from the capture."""
         operands_of(self.name, self._traced, args, kwargs)
 
     def pruned(self, kinds: Sequence[str] = ()) -> Program:
-        """Without the equations that nobody needs; effects stay, and marks of some kinds.
+        """Return the program without unused equations; effects stay, and marks of given kinds.
 
-        And what holds one of these, in a loop or a branch.
+        A loop or a branch that holds one of these also stays.
         """
 
         def stays(eqn: JaxEquation) -> bool:
@@ -241,10 +241,11 @@ class Program:
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Replay: the bits of the captured function, under every transformation of JAX.
 
-        **Range:** quantities are looked at by who computes with them outside of a trace, and a
-        program was traced. A replay of quantities that leaves the range of its dtype is planned as
-        `tj.jit(program)` would do it, as far as that can be seen from outside: `tj.jit` it.
-        **Raises:** `CaptureError` naming the argument, if one is not as captured.
+        **Range:** outside of a trace each operation checks the range of its quantities; a captured
+        program was traced, so these checks are missing. If the results of a replay
+        show that quantities left the range of their dtype, it is planned as `tj.jit(program)`
+        would be. Lost intermediate values may not show: then call `tj.jit(program)`.
+        **Raises:** `CaptureError` naming an argument that differs from the capture.
         """
         operands = operands_of(self.name, self._traced, args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
@@ -263,7 +264,7 @@ class Program:
 
     @functools.cached_property
     def _holds_quantities(self) -> bool:
-        """Whether a quantity is anywhere in the program."""
+        """True if a quantity is anywhere in the program."""
         t = self._traced
         return any(map(_has_quantity, (t.tree, t.out_tree))) or _computes_with(self.closed.jaxpr)
 
@@ -282,22 +283,22 @@ _walk: list[Callable[..., PyTree]] = []
 
 
 def register_walk(walk: Callable[..., PyTree]) -> None:
-    """Say how a program is evaluated by its typed equations; interpreters know."""
+    """Set how a program is evaluated by its typed equations; `_interpreter` calls this."""
     _walk[:] = [walk]
 
 
 def varies(operands: Sequence[AnyArray], variables: Sequence[JaxVariable]) -> bool:
-    """Whether operands vary over manual axes of a mesh over which those captured did not.
+    """True if operands vary over manual axes of a mesh over which the captured ones did not.
 
-    Then no equation of JAX can be taken as it stands: where a replicated value meets a varying one
-    there is a cast, the transpose of which sums over the devices.
+    Then no equation of JAX can be bound unchanged: where a replicated value meets a varying one
+    JAX inserts a cast, whose transpose sums over the devices.
     """
     axes = _compat.varying_axes
     return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
 
 
 def _placeholder(aval: Aval) -> Aval | jax.ShapeDtypeStruct:
-    """What stands for an argument that is not there."""
+    """Return the stand-in for an argument that is absent."""
     if not isinstance(aval, jax.core.ShapedArray):
         return aval
     weak = aval.weak_type
@@ -305,7 +306,7 @@ def _placeholder(aval: Aval) -> Aval | jax.ShapeDtypeStruct:
 
 
 def _sharding(aval: Aval) -> jax.sharding.Sharding | None:
-    """The sharding of an aval where it is explicit: others are none of a program's."""
+    """Return the explicit sharding of an aval; a program does not fix other shardings."""
     found = getattr(aval, "sharding", None)
     mesh = getattr(found, "mesh", None)
     return None if mesh is None or getattr(mesh, "empty", True) else found
@@ -317,7 +318,7 @@ def _has_quantity(tree: PyTreeDef) -> bool:
 
 
 def _computes_with(jaxpr: OpenJaxpr) -> bool:
-    """Whether a marked call in a jaxpr takes or gives a quantity."""
+    """True if a marked call in a jaxpr takes or gives a quantity."""
     for eqn in jaxpr.eqns:
         mark = _marks.mark_of(eqn)
         if mark is not None and (_has_quantity(mark.tree) or _has_quantity(mark.out_tree)):

@@ -1,16 +1,15 @@
 """Replay of a program, equation by equation, each the compiled unit it was.
 
-What is captured under no `jit` ran operation by operation, and its replay must give those bits: one
-compiled program of everything would round otherwise. So the equations run one after the other, and
-what can be prepared is: which numbers go where, who is needed no more, and a compiled function per
-operation, kept by its mark, so that equal calls of all programs share it. Against binding each
-equation this saves 15 us per operation; it is safe because the function binds that very equation,
-and `tests/capture/test_replay.py` compares bits.
+A program captured without `jit` ran operation by operation. Its replay must give the same bits, but
+a single compiled program would round otherwise. So the equations run one after the other. The
+preparation fixes where each number goes and after which equation it is dropped. It also compiles a
+function per operation, cached by its mark, so that equal calls of all programs share it. Compared
+with binding each equation this saves 15 us per operation. It is safe because the function binds
+that very equation; `tests/capture/test_replay.py` compares bits.
 
-Under a trace operations are `jax.jit` functions, as they are by themselves, and nothing else is:
-a `jit` around a loop, or around everything, would add up cotangents in another order, and gradients
-would differ in their last bit. While a function is captured calls stay the equations that they are,
-with their marks.
+Under a trace operations are `jax.jit` functions, as they are by themselves. Nothing else is: a
+`jit` around a loop, or around everything, would sum cotangents in another order and change the last
+bit of gradients. During the capture of a function, calls stay equations with their marks.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from tanjax._marks import Mark, mark_of
 from tanjax._typing import AnyArray
 from tanjax.registry import Operation
 
-Run: TypeAlias = Callable[..., Sequence[AnyArray]]  # of the operands of an equation
+Run: TypeAlias = Callable[..., Sequence[AnyArray]]  # takes the operands of an equation
 Step = tuple[Run, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-Mode = Callable[[JaxEquation, Mark | None], Run]  # of an equation and its mark: what runs it
+Mode = Callable[[JaxEquation, Mark | None], Run]  # takes an equation and its mark
 
 _PARTS = ("higher_order", "pullback", "class", "helper", "densify")
 
 
-_KEPT: dict[Hashable, Run] = {}  # inlined calls, by what they run
+_KEPT: dict[Hashable, Run] = {}  # inlined calls, by the key of their equation
 _MOST = 1024
 
 
 class Replay:
-    """A closed jaxpr, prepared to be evaluated often."""
+    """A closed jaxpr, prepared for repeated evaluation."""
 
     __slots__ = ("_count", "_filled", "_inputs", "_outputs", "_steps")
 
     def __init__(self, closed: Readable, enters: Callable[[Mark], bool], mode: Mode) -> None:
         """Prepare it.
 
-        **Arguments:** `enters`: of which marks the calls run equation by equation too; `mode`: how
-        everything else runs: `compiled`, `inlined` or `as_it_is`.
+        **Arguments:** `enters`: true for marks whose calls also run equation by equation; `mode`:
+        how every other equation runs: `compiled`, `inlined` or `as_it_is`.
         """
         jaxpr, places = closed.jaxpr, _Places()
         self._filled = list(zip(map(places, jaxpr.constvars), closed.consts, strict=True))
@@ -62,7 +61,7 @@ class Replay:
         self._count = places.count
 
     def __call__(self, *operands: AnyArray) -> list[AnyArray]:
-        """The results; values are let go after their last use."""
+        """Return the results; values are dropped after their last use."""
         values: list[AnyArray] = [None] * self._count
         for place, value in self._filled:
             values[place] = value
@@ -78,22 +77,22 @@ class Replay:
 
 
 def is_no_unit(mark: Mark) -> bool:
-    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
+    """True if the marked call runs equation by equation outside of a trace, as it was captured."""
     return mark.kind in _PARTS and is_no_call(mark)
 
 
 def is_of_functions(mark: Mark) -> bool:
-    """Whether a call is of a function of functions: of no unit to JAX when the function ran."""
+    """True for calls of functions of functions, which were no unit to JAX when they ran."""
     return mark.kind in ("higher_order", "pullback")
 
 
 def is_no_call(mark: Mark) -> bool:
-    """Whether what a mark shows as one equation is no function of `jax.jit` by itself."""
+    """True if the marked call was not itself a `jax.jit` function."""
     return not (isinstance(mark.target, Operation) or getattr(mark.target, "is_unit", False))
 
 
 class _Places:
-    """Where the values of variables stand in a list, and literals."""
+    """The places of variables and literals in a list of values."""
 
     def __init__(self) -> None:
         self._known: dict[JaxVariable, int] = {}
@@ -123,18 +122,18 @@ def _step(eqn: JaxEquation, places: _Places, enters: Callable[[Mark], bool], mod
 
 
 def compiled(eqn: JaxEquation, mark: Mark | None) -> Run:
-    """Outside of a trace: a call is a compiled function, one for all equations of the mark."""
+    """Run outside of a trace: a call is a compiled function, one for all equations of the mark."""
     if mark is None or not _is_whole(eqn, mark):
         return functools.partial(_bound, eqn)
     if mark.compiled is None:
         bound = functools.partial(_bound, eqn)
-        bound.__name__ = mark.name  # type: ignore[attr-defined]  # what profiles show
+        bound.__name__ = mark.name  # type: ignore[attr-defined]  # shown by profilers
         mark.compiled = jax.jit(bound)
     return mark.compiled
 
 
 def inlined(eqn: JaxEquation, mark: Mark | None) -> Run:
-    """Under a trace: a call as the operation makes it; `jax.jit` keeps what it derives of it."""
+    """Run under a trace: a call as the operation makes it; `jax.jit` caches its derivatives."""
     if mark is None or not _is_whole(eqn, mark):
         keeps = mark is None and inline_calls_dissolve() and _is_unary(eqn)
         return _kept(eqn) if keeps else functools.partial(_bound, eqn)
@@ -147,12 +146,12 @@ def inlined(eqn: JaxEquation, mark: Mark | None) -> Run:
 
 
 def as_it_is(eqn: JaxEquation, mark: Mark | None) -> Run:
-    """While a function is captured: the equation again, from the line that it came from."""
+    """Run during a capture: bind the equation again, with its original source line."""
     return functools.partial(_placed, eqn)
 
 
 def _is_whole(eqn: JaxEquation, mark: Mark) -> bool:
-    """Whether a call is what was marked, the very jaxpr, and does nothing but return."""
+    """True if a call still holds the marked jaxpr itself, and has no effects."""
     return mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects
 
 
@@ -167,23 +166,23 @@ def _placed(eqn: JaxEquation, *operands: AnyArray) -> Sequence[AnyArray]:
 
 @functools.cache
 def inline_calls_dissolve() -> bool:
-    """Whether a jaxpr shows nothing of `jax.jit(inline=True)`: so in JAX 0.10.2, not in 0.12."""
+    """True if `jax.jit(inline=True)` leaves no call in a jaxpr: in JAX 0.10.2, not in 0.12."""
     closed = jax.make_jaxpr(jax.jit(lambda x: 2.0 * x, inline=True))(1.0)
     return not any(_compat.call_name(eqn) for eqn in closed.jaxpr.eqns)
 
 
 def _is_unary(eqn: JaxEquation) -> bool:
-    """Whether an equation is a primitive of one number, or of one and literals."""
+    """True if an equation is a primitive of one number and any literals."""
     if eqn.effects or next(_jaxprs.inner_jaxprs(eqn), None) is not None:
         return False
     return sum(not _jaxprs.is_literal(v) for v in eqn.invars) == 1 == len(eqn.outvars)
 
 
 def _kept(eqn: JaxEquation) -> Run:
-    """An equation as the inlined call that it was in a function of `jax.numpy`.
+    """Return an equation as an inlined call, as in a function of `jax.numpy`.
 
-    JAX keeps how it linearised that. Otherwise the warm trace of a gradient takes 1.5 times as long
-    as that of the function. Of several operands it would sum the cotangents in another order.
+    JAX caches its linearisation. Otherwise the warm trace of a gradient takes 1.5 times as long as
+    that of the function. With several operands it would sum cotangents in another order.
     """
     bound = functools.partial(_bound, eqn)
     number = lambda v: (v.aval, repr(v.val)) if _jaxprs.is_literal(v) else None  # 0.0 is not -0.0

@@ -1,4 +1,4 @@
-"""A function of trees as a flat jaxpr, and what its leaves were."""
+"""A function of trees as a flat jaxpr, with a record of its leaves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tanjax._typing import AnyArray
 
 
 class Traceable(Readable, Protocol):
-    """A closed jaxpr as JAX makes it, which is changed by making another."""
+    """A closed jaxpr of JAX; a change makes a new one."""
 
     def replace(self, *, jaxpr: OpenJaxpr = ...) -> Traceable: ...
 
 
 class Traced(NamedTuple):
-    """A jaxpr of plain arrays, with the trees of what it takes and gives."""
+    """A jaxpr of plain arrays, with the trees of its arguments and results."""
 
     closed: Traceable
     tree: PyTreeDef
@@ -47,10 +47,10 @@ def trace(
 
 
 def is_result(x: PyTree) -> bool:
-    """Whether a leaf of a result is one of a program: an array or a number, a truth value also."""
+    """True if a leaf of a result is a result of a program: an array, a number or a truth value."""
     return is_number(x) or isinstance(x, bool)
 
 
 def is_argument(x: PyTree) -> bool:
-    """Whether a leaf is an operand of a program: what JAX traces."""
+    """True if a leaf is an operand of a program, which JAX traces."""
     return is_result(x) or isinstance(x, jax.ShapeDtypeStruct)

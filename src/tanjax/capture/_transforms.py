@@ -1,6 +1,6 @@
 """The higher-order functions of tanjax as equations: loops, branches, derivatives, maps.
 
-Each is what `tanjax.transforms` defines, one line here. `for_loop` is new; see `_adjoint`, `_ctrl`.
+Each line here wraps a function of `tanjax.transforms`. `for_loop` is new; see `_adjoint`, `_ctrl`.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def _for_loop(body: Function, start: int, stop: int, step: int, *state: PyTree) 
 
 
 def for_loop(start: int, stop: int, step: int = 1) -> Function:
-    """A loop as a decorator: `tj.for_loop(0, n)(body)(*state)`, one equation `for_loop`.
+    """Make a loop as a decorator: `tj.for_loop(0, n)(body)(*state)`, one equation `for_loop`.
 
-    **Arguments:** `start`, `stop`, `step`: as of `range`; traced ones make a loop that has no
-    reverse mode. Then `body(i, *state)`, which returns the new state: one value where the state is
-    one, a tuple otherwise, or `None` where there is none. Then the initial state.
-    **Returns:** the final state; the initial one if there are no trips.
+    **Arguments:** `start`, `stop`, `step`: as of `range`; traced bounds make a loop that has no
+    reverse mode. Then `body(i, *state)`, which returns the new state: one value if the state has
+    one, otherwise a tuple, or `None` for no state. Then the initial state.
+    **Returns:** the final state; the initial state if there are no trips.
     **Raises:** `ValueError` if `step` is 0; `UnitError` if a dimension changes in the body.
     **Derivative:** both modes for static bounds; for traced ones forward mode, and `tj.adjoint`.
     **Cost:** that of `jax.lax.fori_loop`.
@@ -92,4 +92,4 @@ def for_loop(start: int, stop: int, step: int = 1) -> Function:
     return decorator
 
 
-for_loop.equation = _for_loop  # type: ignore[attr-defined]  # what handlers of it handle
+for_loop.equation = _for_loop  # type: ignore[attr-defined]  # read by `tj.handles`

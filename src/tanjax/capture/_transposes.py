@@ -1,19 +1,19 @@
-"""Transposes of linear functions with loops of which nobody knows how often they run.
+"""Transposes of linear functions with loops whose number of trips is unknown.
 
-JAX transposes a `scan`, but no `while`: in which states the body ran would have to be kept, and
-how many there will be is unknown. Of a *linear* function these states do not depend on what it is
-linear in: a loop's counter, its bounds, whatever else it carries. So they are computed again. The
-transpose of a loop is the loop over the transposed body, from the last state to the first.
+JAX transposes a `scan`, but no `while`: the states of all steps would have to be kept, and their
+number is unknown. For a *linear* function these states do not depend on its linear argument: they
+are a loop's counter, its bounds and other carries. So they are recomputed. The transpose of a loop
+is the loop over the transposed body, from the last state to the first.
 
     transposed = linear_transpose(f, like)
     (x_bar,) = transposed(y_bar)
 
-A jaxpr is read once, forwards: what does not depend on the linear operands is evaluated, of all
-else the transpose is kept, and then they run backwards. JAX transposes every other primitive.
+A jaxpr is read once, forwards. Equations independent of the linear operands are evaluated. Of the
+others the transposes are kept, and run backwards at the end. JAX transposes every other primitive.
 
-Sharp edges. A state that is counted or constant is known at every step. One that evolves otherwise
-is computed anew from its beginning for every step: n steps cost n² / 2 of that part. The function
-is promised to be linear: like JAX, this sees no constant that is added.
+Sharp edges. A state that is counted or constant is known at every step. Any other state is
+recomputed from its beginning for every step: n steps cost n² / 2 of that part. The function must
+be linear: like JAX, this code does not detect a constant that the function adds.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from tanjax._typing import AnyArray
 
 from ._known_states import States
 
-LINEAR = object()  # in the place of a value that depends on what a function is linear in
+LINEAR = object()  # marks a value that depends on the linear arguments of a function
 Value: TypeAlias = AnyArray  # or `LINEAR`
 Cotangents: TypeAlias = Sequence[Array | None]  # `None` for zeros
-Pull = Callable[[Cotangents], list[Array | None]]  # cotangents of results to those of operands
+Pull = Callable[[Cotangents], list[Array | None]]  # maps cotangents of results to those of operands
 T = TypeVar("T")
 
 
 def linear_transpose(closed: Readable) -> Callable[[Sequence[Array]], list[Array]]:
-    """The transpose of a closed jaxpr, from cotangents of its results to those of its arguments."""
+    """Return the transpose of a closed jaxpr, from cotangents of results to those of arguments."""
     jaxpr, avals = closed.jaxpr, [v.aval for v in closed.jaxpr.invars]
 
     def by_jax(cts: Sequence[Array]) -> list[Array]:
         run = lambda *x: _jaxprs.evaluate(jaxpr, closed.consts, *x)
         try:
             return list(jax.linear_transpose(run, *map(_like, avals))(list(cts)))
-        except Exception:  # the walk says what it is, and in which line
+        except Exception:  # the walk raises it again, with the line
             return walked(cts)
 
     def walked(cts: Sequence[Array]) -> list[Array]:
@@ -70,7 +70,7 @@ _inner = _jaxprs.inner_jaxprs
 
 
 def _open(jaxpr: Any) -> tuple[OpenJaxpr, Sequence[AnyArray]]:
-    """A jaxpr and its constants, however it is kept."""
+    """Return a jaxpr and its constants, in either form that JAX keeps."""
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
 
@@ -79,7 +79,7 @@ def _like(aval: Aval) -> jax.ShapeDtypeStruct:
 
 
 def _filled(cts: Cotangents, avals: Sequence[Aval]) -> list[Array]:
-    """Cotangents of the dtypes of some values, zeros written out."""
+    """Return cotangents in the dtypes of some values, with zeros as arrays."""
     return [
         jnp.zeros(a.shape, a.dtype) if ct is None else jax.lax.convert_element_type(ct, a.dtype)
         for ct, a in zip(cts, avals, strict=True)
@@ -91,7 +91,7 @@ def _pick(values: Sequence[T], flags: Sequence[bool], on: bool = True) -> list[T
 
 
 def _place(flags: Sequence[bool], known: Sequence[T], linear: Sequence[T]) -> list[T]:
-    """Two lists as one: `linear` where the flags are set, `known` elsewhere."""
+    """Merge two lists: `linear` where the flags are set, `known` elsewhere."""
     k, x = iter(known), iter(linear)
     return [next(x) if f else next(k) for f in flags]
 
@@ -103,7 +103,7 @@ def _marked(flags: Sequence[bool], known: Sequence[AnyArray]) -> list[Value]:
 def _split(
     jaxpr: OpenJaxpr, consts: Sequence[AnyArray], args: Sequence[Value]
 ) -> tuple[list[Value], Pull]:
-    """Evaluate what does not depend on the arguments that are `LINEAR`, and transpose the rest."""
+    """Evaluate equations independent of the `LINEAR` arguments, and transpose the others."""
     env: dict[JaxVariable, Value] = {}
     env.update(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
@@ -150,7 +150,7 @@ def _explained(eqn: JaxEquation, pull: Pull, cts: Cotangents) -> list[Array | No
 
 
 def _by_jax(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]:
-    """The transpose of one equation as JAX has it."""
+    """Transpose one equation with JAX."""
     flags = [v is LINEAR for v in values]
     known = _pick(values, flags, False)
     forward = lambda *x: _compat.bind_again(eqn, _place(flags, known, x))
@@ -163,11 +163,11 @@ def _by_jax(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pul
     return [LINEAR] * len(avals), pull
 
 
-# -- what depends on what ----------------------------------------------------------------------
+# -- dependence --------------------------------------------------------------------------------
 
 
 def _depends(jaxpr: OpenJaxpr, flags: Sequence[bool]) -> list[bool]:
-    """Which results depend on the arguments with a flag, as `_split` will find it."""
+    """Return for each result whether it depends on a flagged argument, as `_split` does."""
     linear = {v for v, f in zip(jaxpr.invars, flags, strict=True) if f}
     of = lambda v: not _jaxprs.is_literal(v) and v in linear
     for eqn in jaxpr.eqns:
@@ -195,7 +195,7 @@ def _equation_depends(eqn: JaxEquation, given: Sequence[bool]) -> list[bool]:
 def _fixpoint(
     body: OpenJaxpr, fixed: Sequence[bool], carry: Sequence[bool], rows: Sequence[bool]
 ) -> tuple[list[bool], list[bool]]:
-    """Which carries and rows of results depend on linear operands, after any number of steps."""
+    """Return which carries and rows depend on linear operands, after any number of steps."""
     carry = list(carry)
     while True:
         outs = _depends(body, [*fixed, *carry, *rows])
@@ -241,7 +241,7 @@ def _cond(eqn: JaxEquation, values: Sequence[Value]) -> tuple[list[Value], Pull]
 
 # -- loops -------------------------------------------------------------------------------------
 
-# Cotangents of what a body carries, and the sums of those of what it keeps.
+# Cotangents of the carries of a body, and sums of those of its fixed operands.
 _Bars: TypeAlias = tuple[list[Array], list[Array]]
 
 
@@ -334,7 +334,7 @@ def _sums(sums: Sequence[Array], found: Cotangents) -> list[Array]:
 
 
 def _moved(bars: Sequence[T], flags: Sequence[bool], carry: Sequence[Value]) -> list[T]:
-    """The cotangents of initial carries that depend on linear operands."""
+    """Return the cotangents of initial carries that depend on linear operands."""
     return [b for b, x in zip(bars, _pick(carry, flags), strict=True) if x is LINEAR]
 
 

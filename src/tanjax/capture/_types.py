@@ -1,7 +1,7 @@
 """The types of values in a captured program, as text: `f32[3]`, `Diagonal<f32[3]> m`.
 
-A value is known by its *skeleton*: an instance of its class whose numbers are variables of a jaxpr.
-No constructor has run on it, and none runs here: only its fields are read.
+The *skeleton* of a value is an instance of its class whose numbers are variables of a jaxpr. No
+constructor runs on it: this module only reads its fields.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 class CapturedClass(type):
-    """The type of classes whose construction is an equation: see `_class`."""
+    """The metaclass of classes whose construction is an equation: see `_class`."""
 
 
 def is_typed(x: PyTree) -> bool:
-    """Whether a node of a tree is one value: an array type, a quantity, of a captured class."""
+    """True if a node of a tree is one value: an array type, a quantity or a captured class."""
     return is_structured(x) or type(x) is Factorization or isinstance(type(x), CapturedClass)
 
 
 def children(x: PyTree) -> tuple[list[PyTree], PyTreeDef]:
-    """The values of which a typed value is made, and how it is put together."""
+    """Return the parts of a typed value, and its tree."""
     return jax.tree.flatten(x, is_leaf=lambda v: v is not x and is_typed(v))
 
 
 def dtype_text(dtype: DType) -> str:
-    """`float32` as `f32`."""
+    """Return `float32` as `f32`."""
     name = str(dtype)
     stem = name.rstrip("0123456789")
     return f"{_SHORT[stem]}{name[len(stem) :]}" if stem in _SHORT and stem != name else name
 
 
 def aval_text(aval: Aval) -> str:
-    """An abstract value: `f32[4,3]`, `Ref<f32[3]>`."""
+    """Return an abstract value as text: `f32[4,3]`, `Ref<f32[3]>`."""
     if not hasattr(aval, "dtype") or not hasattr(aval, "shape"):
         return str(aval)
     text = f"{dtype_text(aval.dtype)}[{','.join(map(str, aval.shape))}]"
@@ -54,12 +54,12 @@ def aval_text(aval: Aval) -> str:
 
 
 def aval_text_of(x: AnyArray) -> str:
-    """Of a number that stands in the program: an array as its aval, others by their class."""
+    """Return the text of a literal: an array as its aval, other numbers by their class."""
     return aval_text(x) if hasattr(x, "dtype") and hasattr(x, "shape") else type(x).__name__
 
 
 def type_text(x: PyTree) -> str:
-    """The type of a skeleton."""
+    """Return the type of a skeleton as text."""
     if is_quantity(x):
         return f"{type_text(x.stored)} {unit_text(x.label)}"
     if isinstance(x, Static):
@@ -75,17 +75,17 @@ def type_text(x: PyTree) -> str:
 
 
 def unit_text(unit: Unit) -> str:
-    """A unit: `m/s`, `1` of pure numbers."""
+    """Return a unit as text: `m/s`, and `1` for pure numbers."""
     return str(unit).replace(" / ", "/") or "1"
 
 
 def _is_handle(x: PyTree, part: PyTree) -> bool:
-    """Whether a part of an instance is there only so that it has one."""
+    """True if a part is the handle of an instance without numbers."""
     return getattr(x, "_equation", None) is part
 
 
 def statics(x: PyTree) -> dict[str, object]:
-    """The static fields of an instance that differ from their defaults."""
+    """Return the static fields of an instance that differ from their defaults."""
     if isinstance(type(x), CapturedClass):
         return dict(jax.tree.flatten(x, is_leaf=lambda v: v is not x)[1].node_data()[1][1])
     if not dataclasses.is_dataclass(x):
@@ -99,19 +99,19 @@ def statics(x: PyTree) -> dict[str, object]:
 def _same(a: object, b: object) -> bool:
     try:
         return bool(a == b)
-    except Exception:  # whatever a field compares as, it is not its default
+    except Exception:  # a field whose comparison raises differs from its default
         return False
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy as those of Python, also in tuples."""
+    """Return NumPy's numbers as Python's, also in tuples."""
     if type(value) in (tuple, list):
         return type(value)(map(_plain, value))
     return value.item() if isinstance(value, np.generic) else value
 
 
 def value_text(value: object, longest: int = 60) -> str:
-    """A parameter: short ones whole, dtypes and functions by name, long ones as `…`."""
+    """Return a parameter as text: dtypes and functions by name, long values as `…`."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return dtype_text(np.dtype(value))
     dtype = getattr(value, "dtype", None)

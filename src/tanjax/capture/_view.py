@@ -1,13 +1,13 @@
-"""From a flat jaxpr with marks to typed equations.
+"""Build typed equations from a flat jaxpr with marks.
 
-A jaxpr of plain arrays says what is computed; its marks say what was meant. Here the variables are
-grouped: the arguments of a marked call are its *skeleton*, real instances with variables for
-numbers. A typed operand that nobody made so far was constructed from its numbers: that is an
-equation `construct`, emitted at the first use. A number of a typed result that is used alone is a
-`field` of it. Nothing here is asked on replay, so a view that shows too little changes no result.
+A jaxpr of plain arrays shows the computation; its marks show the typed calls. This module groups
+the variables. The arguments of a marked call are its *skeleton*: real instances with variables for
+numbers. A typed operand that no equation made was constructed from its numbers: an equation
+`construct`, emitted at the first use. A number of a typed result that is used alone is a `field`
+of it. Replay uses none of this, so that an incomplete view changes no result.
 
-Sharp edges. Which of two equal constructions came first is unknown, and one that nobody uses does
-not appear.
+Sharp edges. The order of two equal constructions is unknown, and an unused construction does not
+appear.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ._program import Program
 
 Key: TypeAlias = tuple[PyTreeDef, tuple[object, ...]]  # a typed value: its structure, its leaves
-Place: TypeAlias = tuple[int, int | str]  # of an argument: its group, and its index or name
-Leaf: TypeAlias = JaxVariable | Static  # of a skeleton
+Place: TypeAlias = tuple[int, int | str]  # an argument: its group, and its index or name
+Leaf: TypeAlias = JaxVariable | Static  # a leaf of a skeleton
 
 
 class View:
@@ -68,7 +68,7 @@ class View:
     # -- values ----------------------------------------------------------------------------
 
     def define(self, x: PyTree) -> Variable:
-        """A new value: an argument, or a result of an equation."""
+        """Define a new value: an argument, or a result of an equation."""
         variable = Variable(x)
         if not is_typed(x):
             self._leaves[x] = variable
@@ -80,7 +80,7 @@ class View:
         return variable
 
     def read(self, x: PyTree) -> Operand:
-        """The variable or literal of a value that is used."""
+        """Return the variable or literal of a used value."""
         if isinstance(x, Static):
             return Literal(x.value, is_static=True)
         if is_typed(x):
@@ -107,7 +107,7 @@ class View:
     def _constructed(self, x: PyTree, key: Key) -> Variable:
         leaves = [v for v in jax.tree.leaves(x) if not isinstance(v, Static)]
         if leaves and all(not _jaxprs.is_literal(v) and v in self._free for v in leaves):
-            return self._const(x)  # what a function closes over arrives as one value
+            return self._const(x)  # a closed-over value arrives whole
         parts, tree = children(x)
         inputs = [self.read(v) for v in parts]
         variable = self._typed[key] = Variable(x)
@@ -181,7 +181,7 @@ class View:
         return tree, [self.read(x) for x in leaves]
 
     def _slot(self, slot: Slot, consts: Sequence[JaxVariable]) -> SlotView:
-        """The programs of a function, and the operands that hold what it closes over."""
+        """Return the programs of a function, and the operands for its closed-over values."""
         programs, groups = [], []
         for program, places in slot.traced:
             outer = dict(zip(program.closed.jaxpr.constvars, places, strict=True))
@@ -216,13 +216,13 @@ def _values(tree: PyTree) -> list[PyTree]:
 
 
 def _skeleton(tree: PyTreeDef, shape: Shape, moving: Sequence[Leaf]) -> PyTree:
-    """Real instances, with variables in the place of operands and `Static` elsewhere."""
+    """Return real instances, with variables for operands and `Static` elsewhere."""
     rest = iter(moving)
     return jax.tree.unflatten(tree, [next(rest) if s is MOVING else s for s in shape])
 
 
 def skeleton(tree: PyTreeDef, shape: Shape, moving: Sequence[Leaf]) -> PyTree:
-    """The arguments or results of a program, as the instances that they are."""
+    """Return the arguments or results of a program as instances of their classes."""
     return _skeleton(tree, shape, moving)
 
 
@@ -232,14 +232,14 @@ def _key(x: PyTree) -> Key:
 
 
 def _arguments(groups: PyTree) -> Iterator[tuple[Place, PyTree]]:
-    """The arguments in `(args, kwargs, ...)`, each with its group and place or name."""
+    """Yield the arguments in `(args, kwargs, ...)`, each with its group and its place or name."""
     for g, group in enumerate(groups):
         for place, part in group.items() if isinstance(group, dict) else enumerate(group):
             yield (g, place), part
 
 
 def _plain(value: AnyArray, aval: Aval) -> AnyArray | complex:
-    """A literal as Python or NumPy has it, whatever class JAX keeps it in; weak ones stay weak."""
+    """Return a literal as a number of Python if it is weak, otherwise of NumPy."""
     if getattr(aval, "ndim", None) != 0 or np.dtype(aval.dtype).kind not in "biufc":
         return value
     number = np.asarray(value, aval.dtype)
@@ -255,14 +255,14 @@ def _is_static(x: Operand) -> bool:
 
 
 def _is_operand(part: PyTree, value: object, place: Place, mark: Mark) -> bool:
-    """Whether a static argument stands where an operand would: the 2 of `q / 2`."""
+    """True if a static argument stands for an operand, as the 2 of `q / 2`."""
     is_number = isinstance(value, int | float | complex) and type(value) is not bool
     operands = mark.kind == "operation" or (mark.kind == "higher_order" and place[0] > 0)
     return operands and type(part) is int and is_number and place[0] % 2 == 0
 
 
 def _parameter(place: Place, mark: Mark) -> str:
-    """The name of an argument: by its keyword, or by the signature of what is called."""
+    """Return the name of an argument: its keyword, or its name in the signature of the call."""
     group, key = place
     if group or isinstance(key, str):
         return str(key)
@@ -287,7 +287,7 @@ def _holds_jaxpr(value: object) -> bool:
 
 
 def _lost(mark: Mark, eqn: JaxEquation) -> tuple[str, ...]:
-    """The array types that became dense in a marked call: looked for once per mark."""
+    """Return the array types that a marked call densified, computed once per mark."""
     if mark.lost is None:
         mark.lost = tuple(sorted(set(_densified(eqn.params["jaxpr"].jaxpr))))
     return mark.lost

@@ -3,10 +3,10 @@
     tj.testing.check_array_type(Vandermonde(points, 3))
     tj.testing.check_operation(tj.solve, tj.Diagonal(d), b)
 
-A derivative is never tested against the algebra that it was made with: the kit compares with AD of
-the definition on dense arrays, with AD of the undecorated implementation, and with finite
-differences in stored coordinates, in every mode and transformation of JAX. A check that could not
-have failed is a failure.
+The kit never tests a derivative against the algebra of its own rule. It compares with AD of the
+definition on dense arrays, with AD of the undecorated implementation, and with finite differences
+in stored coordinates, in every mode and transformation of JAX. A check that could not have failed
+is a failure.
 """
 
 from tanjax._errors import CheckFailure as CheckFailure

@@ -15,8 +15,8 @@ from ._record import CheckResult, Recorder
 def check_adjoint(f: Function, *primals: PyTree, tolerance: float = 1e-10) -> CheckResult:
     """Check `⟨ȳ, J ẋ⟩ = ⟨Jᵀ ȳ, ẋ⟩` for any JAX function, on structural (co)tangents.
 
-    It shows that the two modes belong to one linear map, not that the map is right: a pair that is
-    wrong consistently passes. **Raises:** `CheckFailure`.
+    The test shows that both modes belong to one linear map, not that the map is right: a
+    consistently wrong pair passes. **Raises:** `CheckFailure`.
     """
     require_double("check_adjoint", primals)
     recorder = Recorder(f"check_adjoint({getattr(f, '__name__', 'function')})")

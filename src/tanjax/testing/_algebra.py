@@ -1,12 +1,12 @@
-"""The closed algebra: which type comes out of an operation on every pair of array types.
+"""The closed algebra: the result type of every operation on every pair of array types.
 
-Nothing is written down by hand. A cell is the call itself, traced on one sample of each type while
-the densify policy is `"error"`, so the table says what users' programs get:
+No entry is written by hand. A cell is the call itself, traced on one sample of each type while the
+densify policy is `"error"`, so that the table shows the types that users' programs get:
 
     python -m tanjax rules --algebra --markdown
 
-Sharp edges: a sample stands for its type. What depends on the fields (blocks of other shapes,
-factors of other types, complex numbers) is said by the rules' own documentation.
+Sharp edges: a sample stands for its type. The documentation of the rules covers results that depend
+on the fields: blocks of other shapes, factors of other types, complex numbers.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ UNARY: dict[str, Callable[[Primal], Primal]] = {
 
 
 def algebra_samples() -> dict[str, types.AbstractArray]:
-    """One 4 × 4 matrix of every type, real (`Hermitian`: complex), regular where it can be."""
-    array: Any = np.array  # constructors take NumPy's arrays, and are annotated with what they hold
+    """Return one 4 × 4 matrix of every type: real (`Hermitian`: complex), regular if possible."""
+    array: Any = np.array  # constructors accept NumPy's arrays, but are annotated with JAX's
     v, off = array([4.0, 3.0, 5.0, 6.0]), array([1.0, 0.5, -1.0])
     full = np.diag(v) + np.outer([1.0, 0.0, -1.0, 0.5], [0.5, 1.0, 1.0, -1.0])
     block, thin = full[:2, :2], array([[1.0], [-1.0], [0.5], [2.0]])
@@ -78,7 +78,7 @@ def algebra_samples() -> dict[str, types.AbstractArray]:
 
 
 def outcome(function: Callable[..., Primal], *args: Primal) -> str:
-    """The type of the result, `dense`, or that an argument becomes dense or is refused."""
+    """Return the type of the result, `dense`, or that an argument is densified or refused."""
     try:
         with densify("error"):
             out: Any = jax.eval_shape(function, *args)
@@ -90,14 +90,14 @@ def outcome(function: Callable[..., Primal], *args: Primal) -> str:
 
 
 def kind_of(out: Primal) -> str:
-    """The name of the type of a result, as the table has it."""
+    """Return the name of the type of a result, as in the table."""
     if isinstance(out, types.Scaled) and isinstance(out.matrix, types.Identity):
         return "c·Identity"
     return type(out).__name__ if is_structured(out) else DENSE
 
 
 def algebra() -> Cells:
-    """The table: `(operation, type)` or `(operation, type, type)` to the type of the result."""
+    """Return a table of result types by `(operation, type)` or `(operation, type, type)`."""
     samples = algebra_samples()
     cells: Cells = {(op, a): outcome(f, x) for op, f in UNARY.items() for a, x in samples.items()}
     for op, function in BINARY.items():
@@ -107,7 +107,7 @@ def algebra() -> Cells:
 
 
 def algebra_tables() -> Iterator[tuple[str, list[list[str]]]]:
-    """A title and the rows of each table, the first row its head."""
+    """Yield a title and the rows of each table; the first row is its head."""
     cells, kinds = algebra(), list(algebra_samples())
     yield "One array", [["A", *UNARY], *([a, *(cells[op, a] for op in UNARY)] for a in kinds)]
     for op in BINARY:
@@ -116,7 +116,7 @@ def algebra_tables() -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def algebra_markdown() -> str:
-    """The page of the documentation."""
+    """Return the page of the documentation."""
     parts = [INTRODUCTION]
     for title, (head, *rows) in algebra_tables():
         lines = [head, ["---"] * len(head), *rows]

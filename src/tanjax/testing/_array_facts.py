@@ -1,4 +1,4 @@
-"""What a type says: linear, isometric, injective, Hermitian, and which cotangents it sees."""
+"""The facts that a type declares: linear, isometric, injective, Hermitian, visible cotangents."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _check_linear(checker: Checker) -> None:
 
 
 def check_visible(checker: Checker) -> None:
-    """Whether `is_visible` tells a cotangent that came through the array from a hidden one."""
+    """Check that `is_visible` separates cotangents that came through the array from hidden ones."""
     x, fields, recorder = checker.x, checker.fields, checker.recorder
     seen = checker.jacobian.T @ np.asarray(checker.dense_vector)
     visible = bool(arrays.is_visible(x, fields.cotangent(jnp.asarray(seen))))
@@ -90,7 +90,7 @@ def check_tangents(checker: Checker) -> None:
 
 
 def pseudo_inverse(j: np.ndarray) -> np.ndarray:
-    """J⁺, by a singular value decomposition."""
+    """Return J⁺, by a singular value decomposition."""
     return np.linalg.pinv(j, rcond=RANK) if j.size else j.T
 
 

@@ -1,11 +1,11 @@
-"""What an array type forms in silence.
+"""Arrays that an array type densifies silently.
 
-A query that forms the dense array gives the right numbers at the price that the type is there to
-save, and nobody is told: the defaults say so, as loudly as `tj.densify` asks. So what an author
-wrote is traced, and must not make an array of the shape of the whole one, unless it says so too.
-A closed form of Jᵀ must do without for an `Outer` where AD of `apply` does.
+A query that forms the dense array gives the right numbers, but at the cost that the type should
+avoid, and without a warning. The default queries warn as `tj.densify` asks. So this stage traces
+the queries that an author wrote. They must not make an array of the dense shape without a warning.
+A closed form of Jᵀ must avoid it for an `Outer` if AD of `apply` does.
 
-Sharp edge: shapes are compared. Nothing is looked for where a field has that shape itself, nor in a
+Sharp edge: only shapes are compared. The check skips a type with a field of the dense shape, and a
 type that stores as many numbers as its array has.
 """
 
@@ -27,7 +27,7 @@ from ._record import Checker
 from ._units import numbers
 
 STAGE = "memory"
-LEAST = 3  # rows and columns: smaller shapes are those of anything
+LEAST = 3  # rows and columns: smaller shapes occur for other reasons
 
 
 def check_memory(checker: Checker) -> None:
@@ -68,7 +68,7 @@ def _both(m: int, n: int) -> set[tuple[int, ...]]:
 
 
 def _queries(x: PyTree, m: int, n: int) -> dict[str, Function]:
-    """Everything that can be asked of a matrix, by the name of its method."""
+    """Return all queries of a matrix, by the name of their method."""
     ones = lambda *shape: jnp.ones(shape, x.dtype)
     one, thin = slice(0, 1), arrays.Outer(ones(m), ones(n))
     return {
@@ -96,9 +96,9 @@ def _pull_outer(x: PyTree, m: int, n: int) -> Function:
 
 
 def _forms(query: Function, x: PyTree, m: int, n: int) -> bool:
-    """Whether the program of a query makes the dense array and does not say so."""
+    """True if the program of a query forms the dense array without a warning."""
     try:
         with arrays.densify("error"):
             return bool(_both(m, n) & traced_shapes(query, x))
     except NoRuleError:
-        return False  # it says so
+        return False  # it warns

@@ -1,12 +1,12 @@
-"""What an array type answers when it is asked: products, transposes, sums, blocks.
+"""The queries of an array type: products, transposes, sums, blocks.
 
-Rules never form a matrix that they can ask. So a wrong `apply` is a wrong product in every rule,
-although `to_dense` and the four maps are right. Every query is compared with the same question to
-the dense array, its value and both its derivatives, under `jit` and `vmap`, for one and for
-several right-hand sides, real and complex ones; so are the operations that everybody writes.
+Rules query a matrix and never form it. So a wrong `apply` is a wrong product in every rule, even if
+`to_dense` and the four maps are right. Every query is compared with the dense array: its value and
+both derivatives, under `jit` and `vmap`, for one and several right-hand sides, real and complex.
+The operations that most programs use are compared too.
 
-Sharp edge: a query may use the storage invariant of its type, therefore derivatives are compared
-along tangents that keep it.
+Sharp edge: a query may use the storage invariant of its type, so derivatives are compared along
+tangents that keep it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STAGE = "queries"
 
 
 def operands(formed: PyTree) -> dict[str, PyTree]:
-    """Right-hand sides for a matrix of this shape: one, two, three complex ones, from the left."""
+    """Return right-hand sides for a matrix: one, two, three complex ones, and one from the left."""
     m, n = formed.shape
     pick = lambda shape, seed: random(int(np.prod(shape)), seed).reshape(shape)
     found = {
@@ -42,7 +42,7 @@ def operands(formed: PyTree) -> dict[str, PyTree]:
 
 
 def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[str, PyTree]:
-    """Ask an array, structured or dense, everything; the answers are dense."""
+    """Query an array, structured or dense; the answers are dense."""
     get = {"total": _ask(x, "total", jnp.sum), "conj": _ask(x, "conj", jnp.conj)}
     inner_product = lambda y: _ask(
         x, "inner_product", lambda d: jnp.sum(d * arrays.destructure(y)), y
@@ -55,7 +55,7 @@ def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[
 
 
 def _answers_of_matrix(x: PyTree, b: dict[str, PyTree]) -> dict[str, PyTree]:
-    """Products, transposes, and parts."""
+    """Return products, transposes, and parts."""
     m, n = x.shape
     apply = lambda v: _ask(x, "apply", lambda d: d @ v, v)
     flipped = _ask(x, "transposed", lambda d: d.T)
@@ -81,11 +81,11 @@ def _answers_of_matrix(x: PyTree, b: dict[str, PyTree]) -> dict[str, PyTree]:
     return get
 
 
-LATER = "operation: "  # what is made of queries is judged after them, so that these are named
+LATER = "operation: "  # operations use queries, so queries are judged first and named
 
 
 def _operations(x: PyTree, b: dict[str, PyTree]) -> dict[str, PyTree]:
-    """What everybody writes."""
+    """Return results of the operations that most programs use."""
     turn = jnp.asarray(0.6 + 0.8j, jnp.result_type(x.dtype, jnp.complex64))
     get = {
         "sum of itself and itself": operations.add(x, x),
@@ -103,8 +103,8 @@ def _ask(x: PyTree, query: str, define: Function, *args: PyTree) -> PyTree:
 
 
 def check_queries(checker: Checker) -> None:
-    """Every query of a type against its dense array; foreign classes have none."""
-    with jax.numpy_dtype_promotion("standard"):  # real times complex is what is asked for
+    """Compare every query of a type with its dense array; foreign classes have no queries."""
+    with jax.numpy_dtype_promotion("standard"):  # products of real and complex are meant
         _check_queries(checker)
 
 
@@ -145,7 +145,7 @@ def _check_queries(checker: Checker) -> None:
 
 
 def _moved(b: dict[str, PyTree], vector: PyTree) -> dict[str, PyTree]:
-    """Right-hand sides that move with the fields, so that derivatives go through both."""
+    """Return right-hand sides that move with the fields, so that derivatives include both."""
     factor = 1 + 0.1 * vector[0] if vector.size else jnp.ones(())
     return {name: factor.astype(v.dtype) * v for name, v in b.items()}
 
@@ -154,7 +154,7 @@ PAIRED = ("dense", "itself", "Fill", "Zero", "Outer", "Diagonal", "Sum with Oute
 
 
 def _both_modes(f: Function, vector: PyTree, along: PyTree) -> PyTree:
-    """Answers, their derivatives along one direction, and one pullback of all together."""
+    """Return answers, their derivatives along one direction, and one pullback of all together."""
     values, moved = jax.jvp(f, (vector,), (along,))
     _, pull = jax.vjp(lambda v: _together(f(v)), vector)
     return values, moved, pull(random(_together(values).size, 64))[0]
@@ -168,7 +168,7 @@ def _together(values: dict[str, PyTree]) -> PyTree:
 def _compare_pullbacks(
     checker: Checker, ask: Function, define: Function, got: PyTree, want: PyTree
 ) -> None:
-    """All at once; only where that is wrong, one by one, to name the query."""
+    """Compare all at once; after a mismatch compare one by one, to name the query."""
     if relative_error(np.asarray(got), np.asarray(want)) > checker.tolerance:
         for name in sorted(ask(checker.point), key=lambda name: name.startswith(LATER)):
             read = lambda f, name=name: lambda v: jnp.sum(jnp.cos(_together({"": f(v)[name]})))
@@ -180,7 +180,7 @@ def _compare_pullbacks(
 
 
 def _check_single(checker: Checker, want: PyTree, b: PyTree, others: PyTree) -> None:
-    """The same in single precision: no answer is widened, and the numbers agree."""
+    """Compare in single precision: no answer may widen, and the numbers must agree."""
     small, b, others = map(single_precision, (checker.x, b, others))
     got = checker.run(lambda x, b, others: answers(numbers(x), b, others), small, b, others)
     wide = wide_leaves(got)
@@ -191,12 +191,12 @@ def _check_single(checker: Checker, want: PyTree, b: PyTree, others: PyTree) -> 
 
 
 def _size(checker: Checker) -> float:
-    """Of the largest entry: what cancels in a query is of that size."""
+    """Return the size of the largest entry: terms that cancel in a query have that size."""
     return float(np.max(np.abs(np.asarray(checker.formed)), initial=0.0))
 
 
 def _check_sensitivity(checker: Checker) -> None:
-    """`apply` in place of `transposed` must show, unless the type is symmetric by nature."""
+    """Check that `apply` in place of `transposed` fails, unless the type is symmetric by nature."""
     if checker.formed.ndim != 2 or checker.formed.shape[0] != checker.formed.shape[1]:
         return
     dense = np.asarray(checker.formed)
@@ -219,13 +219,13 @@ def _check_definite(checker: Checker, x: PyTree) -> None:
 
 
 def _check_batch(checker: Checker) -> None:
-    """Leading axes on every leaf are a batch: `shape` says so."""
+    """Check that leading axes on every leaf are a batch, as `shape` declares."""
     if not checker.fields.size:
         return
     rows = jnp.stack([checker.point, checker.point + 0.1 * checker.field_vector])
     batch = numbers(jax.vmap(checker.fields.tree)(rows))
     if batch.core_ndim is None:
-        return  # the author says nothing of batches
+        return  # the type declares no batches
     want = (2, *checker.formed.shape)
     checker.recorder.holds(
         STAGE, "`shape` of a batch lacks its leading axis.", tuple(batch.shape) == want,

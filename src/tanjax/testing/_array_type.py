@@ -1,9 +1,9 @@
-"""Check an array type at one value: is everything that it says about itself true?
+"""Check an array type at one value: all that it declares about itself.
 
-`to_dense` is the definition. From it follow the Jacobian J in stored coordinates and, by a dense
-singular value decomposition, its pseudo-inverse; the type's four maps must be J, Jᵀ, J⁺ and
-J⁺ᵀ. No single identity suffices: with only adjointness a pair of maps that is wrong consistently
-passes, with only the round trip the zero map does.
+`to_dense` is the definition. It gives the Jacobian J in stored coordinates and, by a dense singular
+value decomposition, its pseudo-inverse. The type's four maps must be J, Jᵀ, J⁺ and J⁺ᵀ. No single
+identity suffices: a consistently wrong pair of maps passes the adjoint test, and the zero map
+passes the round trip.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ARRAY_MODES = (
     "queries",
     "memory",
 )
-# Made to hold natural cotangents, so that one of them shown as itself misleads nobody.
+# These hold natural cotangents by design, so a cotangent of this class is shown unchanged.
 CONTAINERS = (arrays.Outer, arrays.Masked, arrays.Sum)
 
 
@@ -79,9 +79,9 @@ def check_array_type(
 ) -> CheckResult:
     """Check the type of `x`, a structured array in float64 or complex128, at this value.
 
-    **Arguments:** `modes`: the stages to run, all by default; a stage that is left out must be
-    named in `skip`. `generic=False` admits values that are degenerate on purpose (all equal,
-    symmetric by accident). `tolerance`: relative, per map.
+    **Arguments:** `modes`: the stages to run, all by default; name every omitted stage in `skip`.
+    `generic=False` admits degenerate values (all equal, symmetric by accident). `tolerance`:
+    relative, per map.
 
     **Returns:** the stages with counts and errors. **Raises:** `CheckFailure`.
     """
@@ -129,23 +129,23 @@ class _TypeCheck(Checker):
         return numbers(self.kind.destructure(x))
 
     def form_at(self, vector: PyTree) -> PyTree:
-        """The dense numbers at these coordinates, with the storage invariant kept."""
+        """Return the dense numbers at these coordinates, with the storage invariant kept."""
         return self._form(canonical(self.fields.tree(vector)))
 
     def _natural(self, vector: PyTree) -> PyTree:
-        """The natural cotangent with these coordinates."""
+        """Return the natural cotangent with these coordinates."""
         return labelled(self.out.cotangent(vector), self.bar_unit)
 
     def _shown(self, what: str, natural: Natural) -> PyTree:
-        """The dense numbers of a natural cotangent, whose unit must be right."""
+        """Return the dense numbers of a natural cotangent, and check its unit."""
         return stripped(what, natural, self.bar_unit)
 
     def dense(self, vector: PyTree) -> PyTree:
-        """D in coordinates."""
+        """Return D as a function of coordinates."""
         return self.out.vector(self._form(self.fields.tree(vector)))
 
     def kept_dense(self, vector: PyTree) -> PyTree:
-        """D in coordinates, along what keeps the storage invariant."""
+        """Return D as a function of coordinates, projected to the storage invariant."""
         return self.out.vector(self.form_at(vector))
 
     def run_stage(self, name: str) -> None:
@@ -160,7 +160,7 @@ class _TypeCheck(Checker):
         else:
             getattr(self, "check_" + name.replace(" ", "_"))()
 
-    # -- what JAX asks of a pytree --------------------------------------------------------
+    # -- a pytree of JAX --------------------------------------------------------------------------
 
     def check_pytree(self) -> None:
         leaves, tree = jax.tree.flatten(self.x)
@@ -197,7 +197,7 @@ class _TypeCheck(Checker):
                     continue
                 raise self.recorder.fail("copies", f"{name} failed.", raised(error)) from error
             self._compare_dense("copies", f"the array after {name}", new)
-        what = "the array in canonical storage"  # a projection, computed once more: it may round
+        what = "the array in canonical storage"  # this projection may round
         self._compare_dense("copies", what, canonical(self.x), self.tolerance)
 
     def _compare_dense(self, stage: str, what: str, other: PyTree, tolerance: float = 0.0) -> None:
@@ -234,7 +234,7 @@ class _TypeCheck(Checker):
     # -- the four maps ------------------------------------------------------------------------
 
     def maps(self) -> dict[str, PyTree]:
-        """The matrices of the type's four maps, through the public functions."""
+        """Return the matrices of the type's four maps, from the public functions."""
         x, fields, out = self.x, self.fields, self.out
         name = "pushforward_of_destructure"
         form = lambda natural: stripped(f"the result of {name}", natural, self.dot_unit)
@@ -265,7 +265,7 @@ class _TypeCheck(Checker):
         compare("maps", "pullback_of_destructure (Jᵀ; right is the vjp of to_dense)",
                 got["pullback_of_destructure"], j.T, tolerance)  # fmt: skip
         there, back = got["pushforward_of_restructure"], got["pullback_of_restructure"]
-        # J⁺ may be derived from J⁺ᵀ, and the products from both: the first that is wrong is named.
+        # J⁺ may be derived from J⁺ᵀ, and the products from both: the first wrong map is named.
         compare("maps", "pullback_of_restructure (J⁺ᵀ, least norm)", back, inverse.T, tolerance)
         compare("maps", "pushforward_of_restructure (J⁺, least norm)", there, inverse, tolerance)
         compare("maps", "J J⁺ J", j @ np.asarray(there) @ j, j, tolerance)
@@ -280,7 +280,7 @@ class _TypeCheck(Checker):
             self.recorder.holds("maps", "zero does not go to zero.", not np.any(value))
 
     def _has_coordinates(self, stage: str) -> bool:
-        """Whether there is anything to differentiate; if not, the maps must say zero."""
+        """True if there are coordinates to differentiate; otherwise the maps must be zero."""
         if self.fields.size and self.out.size:
             self.recorder.holds(
                 stage, "the array does not depend on its fields.", bool(np.any(self.jacobian))
@@ -318,7 +318,7 @@ class _TypeCheck(Checker):
             check_facts(self)
 
     def check_natural(self) -> None:
-        """The public gradient: `⟨natural(w̄), J ẇ⟩ = ⟨w̄, ẇ⟩`, shown in an honest class."""
+        """Check the public gradient: `⟨natural(w̄), J ẇ⟩ = ⟨w̄, ẇ⟩`, in an honest class."""
         if not self._has_coordinates("natural"):
             return
         check_visible(self)
@@ -334,7 +334,7 @@ class _TypeCheck(Checker):
         self.recorder.compare("natural", "⟨natural(w̄), J ẇ⟩", got, seen, self.tolerance)
 
     def check_dtype(self) -> None:
-        """Single precision in, single precision out: no silent widening."""
+        """Check that single precision in gives single precision out."""
         small = single_precision(self.x)
 
         def everything(x: PyTree) -> PyTree:
@@ -363,7 +363,7 @@ class _TypeCheck(Checker):
         self.recorder.compare("dtype", f"`astype({small.dtype})`", got, want, SINGLE)
 
     def check_second_order(self) -> None:
-        """The Hessian of `Σ sin(D)`: the registered Jᵀ must itself be differentiable."""
+        """Check the Hessian of `Σ sin(D)`: the registered Jᵀ must itself be differentiable."""
         if not self._has_coordinates("second order"):
             return
         weights = random(self.out.size, 3)
@@ -385,7 +385,7 @@ class _TypeCheck(Checker):
 
 
 def _is_local(cls: type) -> bool:
-    """Whether a class is no attribute of its module: made in a function, or in a notebook."""
+    """True if a class is no attribute of its module: made in a function, or in a notebook."""
     found: PyTree = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)

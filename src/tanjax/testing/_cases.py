@@ -1,10 +1,10 @@
-"""Cases: calls of an operation that stand beside its rules, and packages full of them.
+"""Cases: calls of an operation beside its rules, and their collection from packages.
 
-A module of a rule pack ends with a generator `cases()` of `Case`s; an array type has `examples`, or
-its module a generator `arrays()` of instances. `checks_of` collects both from a package, and adds
-what an author forgets: a check that every implementation and rule of the package is run by some
-case, and every array type has an instance. Cases of one rule are not asked twice what hangs on the
-rule alone, as whether it composes with `jax.checkpoint`: the report says what was skipped.
+A module of a rule pack ends with a generator `cases()` of `Case`s. An array type has `examples`, or
+its module has a generator `arrays()` of instances. `checks_of` collects both from a package. It
+adds a check of coverage: some case must run every implementation and rule of the package, and every
+array type must have an instance. Questions about a rule alone, such as its composition with
+`jax.checkpoint`, are checked for one case of the rule: the report names the skipped stages.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ._variety import narrow_cases
 class Case:
     """A call to check: `Case(tj.solve, tj.Diagonal(d), b)`. Keywords are static arguments.
 
-    Of an in-place function (`tj.inplace`) the arguments are arrays, what its Refs hold before;
-    `operation` is its transition.
+    For an in-place function (`tj.inplace`) the arguments are the arrays in its Refs before the
+    call; `operation` is its transition.
     """
 
     operation: registry.Operation
@@ -57,7 +57,7 @@ class Case:
         object.__setattr__(self, "options", {})
 
     def declare(self, **options: PyTree) -> Case:
-        """The same case with options of its check (`zero`, `skip`, `generic`, …)."""
+        """Return the same case with options of its check (`zero`, `skip`, `generic`, …)."""
         new = Case(self.inplace or self.operation, *self.args, **self.static)
         object.__setattr__(new, "options", {**self.options, **options})
         return new
@@ -72,7 +72,7 @@ class Case:
         return self.name
 
     def check(self) -> CheckResult:
-        """Run `check_operation` on it, `check_inplace` if it is of an in-place function."""
+        """Run `check_operation`, or `check_inplace` for an in-place function."""
         if self.inplace is not None:
             return check_inplace(self.inplace, *self.args, **self.options, **self.static)
         return check_operation(self.operation, *self.args, **self.options, **self.static)
@@ -85,18 +85,18 @@ def _type_and_shape(x: PyTree) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Something to run for a package: a case, an array, or a question of coverage."""
+    """One check of a package: a case, an array, or coverage."""
 
     package: str
     name: str
     function: Callable[[], CheckResult]
-    place: int = 0  # among the checks of its package
+    place: int = 0  # its index in the checks of its package
 
     def run(self) -> CheckResult:
         """Run it in double precision; raises `CheckFailure`.
 
-        Dtypes promote as they do by default: a case may mix real and complex operands, and its
-        definition is called on them whatever a session of tests asks for.
+        Dtypes promote as by default, and not as the test session sets: a case may mix real and
+        complex operands.
         """
         standard = jax.numpy_dtype_promotion("standard")
         with jax.enable_x64(True), standard, arrays.densify("allow"):
@@ -104,8 +104,8 @@ class Check:
 
 
 def modules_of(package: str | ModuleType) -> list[ModuleType]:
-    """A package and all its modules, imported."""
-    registry.packs()  # first: rules register through the loader, which knows their origin
+    """Return a package and all its modules, imported."""
+    registry.packs()  # first: rules register through the loader, which records their origin
     root = importlib.import_module(package) if isinstance(package, str) else package
     if not hasattr(root, "__path__"):
         return [root]
@@ -115,7 +115,7 @@ def modules_of(package: str | ModuleType) -> list[ModuleType]:
 
 
 def _imported(name: str) -> ModuleType | None:
-    """A module; none where it is a bridge to a library that is not installed."""
+    """Return a module; `None` for a bridge to a library that is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -125,7 +125,7 @@ def _imported(name: str) -> ModuleType | None:
 
 
 def cases_of(package: str | ModuleType) -> list[Case]:
-    """The cases of all `cases()` generators in a package, in order of its modules."""
+    """Return the cases of all `cases()` generators in a package, in the order of its modules."""
     with jax.enable_x64(True):
         return [c for m in modules_of(package) for c in _yielded(m, "cases")]
 
@@ -137,7 +137,7 @@ def _yielded(module: ModuleType, name: str) -> Iterator[PyTree]:
 
 
 def checks_of(package: str | ModuleType) -> list[Check]:
-    """Everything to check in a package.
+    """Return all checks of a package.
 
     **Raises:** `CheckFailure` if there is nothing: neither cases nor array types.
     """
@@ -170,19 +170,19 @@ def _checks_of(package: str | ModuleType) -> list[Check]:
     return checks
 
 
-# What hangs on an implementation and its rule, and not on the numbers of a case.
+# Stages that depend on an implementation and its rule, and not on the numbers of a case.
 _OF_THE_RULE = (
     *("hessian", "vmap", "one argument", "checkpoint", "scan", "public lowering", "variants"),
 )
 
 
 def _asked_once(cases: list[Case]) -> Iterator[Case]:
-    """The cases; what hangs on the rule is asked of its first real and its first complex case."""
+    """Yield the cases; stages of the rule run for its first real and its first complex case."""
     seen = set()
     for case in cases:
         try:
             found = case.operation.resolve(case.args, case.static)
-        except (TypeError, ValueError, NotImplementedError):  # which the check will say
+        except (TypeError, ValueError, NotImplementedError):  # the check itself reports it
             yield case
             continue
         parts = (found.implementation, found.rule, found.push)
@@ -208,7 +208,7 @@ def _inside(module: str, package: str) -> bool:
 
 
 def check_coverage(package: str, cases: list[Case]) -> CheckResult:
-    """Check that every implementation and rule that a package registers is run by some case."""
+    """Check that some case runs every implementation and rule that a package registers."""
     recorder = Recorder(f"{package}: coverage of rules")
     run: set[int] = set()
     for case in cases:
@@ -238,9 +238,9 @@ def check_coverage(package: str, cases: list[Case]) -> CheckResult:
 
 
 def _gives_an_object(op: registry.Operation) -> bool:
-    """Whether the result is no array but an object with methods, as that of `tj.factorize`.
+    """True if the result is no array but an object with methods, as of `tj.factorize`.
 
-    Nothing can be compared there; cases are of operations, and tests of methods, that use it.
+    Its result cannot be compared; cases of the operations that use the object do that.
     """
     result = inspect.signature(inspect.unwrap(op)).return_annotation
     if isinstance(result, str):

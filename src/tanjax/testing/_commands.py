@@ -34,7 +34,7 @@ DEFAULT = "tanjax_rules"
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
-    """Run a command; the exit status is 0 if all is well, 1 after a failure, 2 for misuse."""
+    """Run a command; return exit status 0 for success, 1 after a failure, 2 for misuse."""
     parser = argparse.ArgumentParser(prog="python -m tanjax", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check", help="check the rules and array types of packages")
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 
 def _console() -> Console:
-    """A console that does not squeeze tables into 80 columns when its output goes to a file."""
+    """Return a console that does not limit tables to 80 columns when its output is a file."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
 
@@ -77,7 +77,7 @@ def _console() -> Console:
 def check_packages(
     console: Console, packages: Sequence[str], pattern: str, quiet: bool, jobs: int = 1
 ) -> int:
-    """Check packages, with a progress bar and a table; 1 if anything failed."""
+    """Check packages, with a progress bar and a table; return 1 if a check failed."""
     started, checks, failures = time.perf_counter(), list[Check](), list[tuple[str, str]]()
     for package in packages:
         try:
@@ -189,7 +189,7 @@ def _results_table(rows: list[Row]) -> Table:
 
 
 def list_rules(console: Console, packages: Sequence[str] = ()) -> int:
-    """Print every registration and the rule packs that were found, or those of some packages.
+    """Print all registrations and rule packs, or those of some packages.
 
     **Returns:** 1 if a package registers nothing.
     """
@@ -213,7 +213,7 @@ def list_rules(console: Console, packages: Sequence[str] = ()) -> int:
 
 
 def show_algebra(console: Console, markdown: bool) -> int:
-    """Print the closed algebra: for every pair of array types what comes out."""
+    """Print the closed algebra: the result type for every pair of array types."""
     if markdown:
         print(algebra_markdown(), end="")
         return 0
@@ -226,12 +226,12 @@ def show_algebra(console: Console, markdown: bool) -> int:
 
 
 def _of(origin: str, package: str) -> bool:
-    """Whether an origin such as `tanjax:linalg: my_rules.solve.rule` is inside a package."""
+    """True if an origin such as `tanjax:linalg: my_rules.solve.rule` is inside a package."""
     return f".{package}." in f".{origin.split(': ')[-1]}."
 
 
 def registrations(op: registry.Operation) -> list[tuple[str, str, str]]:
-    """What is registered for an operation: types, kind and origin."""
+    """Return the registrations of an operation: types, kind and origin."""
     rows = [("any (dense)" if op.dense else "any", "implementation (generic)", op.origin)]
     if op.generic is None:
         rows = []

@@ -2,11 +2,11 @@
 
 Derivatives of functions of structured arrays are compared in *stored coordinates*: the real and
 imaginary parts of every floating or complex leaf, one after the other. A tangent has the
-coordinates of a primal; a cotangent the conjugate ones, so that JAX's pairing `Re Σ ct t` is
+coordinates of a primal. A cotangent has the conjugate ones, so that JAX's pairing `Re Σ ct t` is
 the dot product of two vectors. Integers, callables and static data have no coordinates.
 
-Numbers in hand go through NumPy: each operation of JAX on a shape that it has not met compiles a
-program (`jnp.asarray` of a NumPy array is one), and a check of an operation met thirty such.
+Concrete numbers go through NumPy. An operation of JAX on a new shape compiles a program, also
+`jnp.asarray` of a NumPy array, and the check of an operation had thirty such shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLOAT0 = jax.dtypes.float0
 
 
 def moves(leaf: PyTree) -> bool:
-    """Whether a leaf has a tangent space."""
+    """True if a leaf has a tangent space."""
     try:
         return bool(arrays.is_inexact(leaf))
     except TypeError:  # a callable or another static value
@@ -34,7 +34,7 @@ def moves(leaf: PyTree) -> bool:
 
 
 def in_hand(*leaves: PyTree) -> bool:
-    """Whether these are numbers, and not tracers."""
+    """True if these are concrete numbers, and not tracers."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
@@ -68,11 +68,11 @@ class Coordinates:
         self.size = start
 
     def vector(self, tree: PyTree) -> PyTree:
-        """The coordinates of a primal or a tangent."""
+        """Return the coordinates of a primal or a tangent."""
         return self._vector(self.treedef.flatten_up_to(tree), conjugate=False)
 
     def dual(self, tree: PyTree) -> PyTree:
-        """The coordinates of a cotangent: `dual(c) @ vector(t)` is JAX's pairing."""
+        """Return the coordinates of a cotangent: `dual(c) @ vector(t)` is JAX's pairing."""
         return self._vector(self.treedef.flatten_up_to(tree), conjugate=True)
 
     def _vector(self, leaves: list[PyTree], *, conjugate: bool) -> PyTree:
@@ -91,15 +91,15 @@ class Coordinates:
         return xp.concatenate(parts) if parts else np.zeros(0)
 
     def tree(self, vector: PyTree) -> PyTree:
-        """The primal with these coordinates; leaves without coordinates are kept."""
+        """Return the primal with these coordinates; leaves without coordinates are kept."""
         return self.treedef.unflatten(self._leaves(vector, self.leaves, conjugate=False))
 
     def tangent(self, vector: PyTree) -> PyTree:
-        """The tangent with these coordinates; `float0` where there are none."""
+        """Return the tangent with these coordinates; leaves without coordinates are `float0`."""
         return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=False))
 
     def cotangent(self, vector: PyTree) -> PyTree:
-        """The cotangent with these dual coordinates."""
+        """Return the cotangent with these dual coordinates."""
         return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=True))
 
     def _zeros(self) -> list[PyTree]:
@@ -126,19 +126,19 @@ class Coordinates:
 
 
 def _complex(real: PyTree, imaginary: PyTree) -> PyTree:
-    """Without the product by 1j, which makes nan of infinities."""
+    """Combine without the product by 1j, which makes nan of infinities."""
     values = np.empty(np.shape(real), np.result_type(real, np.complex64))
     values.real, values.imag = real, imaginary
     return values
 
 
 def complex_of(real: PyTree, imaginary: PyTree) -> PyTree:
-    """The complex array of two arrays in hand."""
+    """Return the complex array of two concrete arrays."""
     return jax.device_put(_complex(np.asarray(real), np.asarray(imaginary)))
 
 
 def canonical(tree: PyTree) -> PyTree:
-    """A tree with the storage invariant of every structured array enforced again."""
+    """Return a tree with the storage invariant of every structured array enforced again."""
     if jax.tree_util.all_leaves([tree]):
         return tree
     children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
@@ -147,7 +147,7 @@ def canonical(tree: PyTree) -> PyTree:
 
 
 def dense(tree: PyTree) -> PyTree:
-    """A tree whose structured arrays have become dense ones."""
+    """Return a tree with its structured arrays densified."""
     form = lambda x: arrays.destructure(x) if arrays.is_structured(x) else x
     return jax.tree.map(form, tree, is_leaf=arrays.is_structured)
 
@@ -155,14 +155,14 @@ def dense(tree: PyTree) -> PyTree:
 def random(size: int, seed: int) -> PyTree:
     """Fixed numbers without symmetry, bounded away from zero and from each other's multiples.
 
-    **Returns:** a NumPy array: who gives it to a rule or a type puts it on the device.
+    **Returns:** a NumPy array; the caller puts it on the device.
     """
     rng = np.random.default_rng([seed, size])
     return rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size)
 
 
 def single_precision(tree: PyTree) -> PyTree:
-    """A tree in float32 and complex64, static dtypes included."""
+    """Return a tree in float32 and complex64, static dtypes included."""
 
     def narrow(dtype: DTypeLike) -> PyTree:
         return jnp.complex64 if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.float32
@@ -184,7 +184,7 @@ def single_precision(tree: PyTree) -> PyTree:
 
 
 def wide_leaves(tree: PyTree) -> list[str]:
-    """The leaves of a tree that are not in single precision."""
+    """Return the leaves of a tree that are not in single precision."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     wide = (jnp.float64, jnp.complex128)
     return [
@@ -195,7 +195,7 @@ def wide_leaves(tree: PyTree) -> list[str]:
 
 
 def require_double(where: str, tree: PyTree) -> None:
-    """Raise `ValueError` unless every leaf that moves is in double precision."""
+    """Raise `ValueError` unless every leaf with a tangent space is in double precision."""
     dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves(tree) if moves(leaf)}
     narrow = sorted(str(d) for d in dtypes if jnp.finfo(d).nmant < 52)
     if narrow:

@@ -1,7 +1,7 @@
-"""Everything that JAX can do to an operation, as numbers that can be compared.
+"""All results that JAX derives from an operation, as numbers that can be compared.
 
-Each number is measured by a `Probe`, which says what it is: the stage that asked for it, the kind
-of the quantity (and so what it must equal), and which argument it belongs to.
+A `Probe` describes each number: the stage that measured it, the kind of the quantity (and so its
+reference), and its argument.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BY_LEAF: tuple[Kind, ...] = ("jacobian", "pulled", "gradient", "gradients", "hes
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What one number is: who asked for it, what kind it is, how, and of which argument."""
+    """The description of one number: its stage, its kind, its method, and its argument."""
 
     stage: str
     kind: Kind
@@ -39,7 +39,7 @@ class Probe:
 
     @property
     def by_leaf(self) -> bool:
-        """Whether the last axis runs over the coordinates of all arguments."""
+        """True if the last axis runs over the coordinates of all arguments."""
         return self.kind in BY_LEAF and self.argument is None
 
     @property
@@ -48,7 +48,7 @@ class Probe:
         return self.kind if self.argument is None else f"{self.kind} {self.argument}"
 
     def words(self, names: list[str]) -> str:
-        """For messages."""
+        """Return the description for messages."""
         of = "" if self.argument is None else f" of {names[self.argument]} alone"
         return f"{self.kind}{of}" + (f" ({self.how})" if self.how else "")
 
@@ -57,7 +57,7 @@ Measured = list[tuple[Probe, PyTree]]
 
 
 def first_order(p: Problem, point: PyTree, chosen: PyTree) -> Measured:
-    """Both modes, the rule in hand, and the fields of a structured output."""
+    """Measure both modes, the rule itself, and the fields of a structured output."""
     v = p.direction
     got: Measured = []
     if "rule" in chosen:
@@ -79,7 +79,7 @@ def first_order(p: Problem, point: PyTree, chosen: PyTree) -> Measured:
 
 
 def higher_order(p: Problem, point: PyTree, points: PyTree, chosen: PyTree) -> Measured:
-    """Second derivatives, batches, rematerialisation and loops."""
+    """Measure second derivatives, batches, rematerialisation and loops."""
     v, loss = p.direction, p.loss(p.array)
     gradient = jax.grad(loss)
     got: Measured = []
@@ -110,7 +110,7 @@ def higher_order(p: Problem, point: PyTree, points: PyTree, chosen: PyTree) -> M
 
 
 def public_lowering(p: Problem, point: PyTree) -> Measured:
-    """The lowering that uses JAX's public API alone."""
+    """Measure the lowering that uses JAX's public API alone."""
     stage = "public lowering"
     gradient = jax.grad(p.loss(p.array))
     slope, second = jax.jvp(gradient, (point,), (p.direction,))
@@ -126,7 +126,7 @@ def public_lowering(p: Problem, point: PyTree) -> Measured:
 
 
 def _batched(p: Problem, points: PyTree) -> Measured:
-    """Mapped over the first axis of some leaves and the last axis of others."""
+    """Map over the first axis of some leaves and the last axis of others."""
     rows = [p.unpack(row) for row in points]
     some = [[row[i] for i in p.moving] for row in rows]
     leaves = [jax.tree.leaves(s) for s in some]
@@ -149,7 +149,7 @@ def _batched(p: Problem, points: PyTree) -> Measured:
 
 
 def _alone(p: Problem, i: int, batch: PyTree) -> Measured:
-    """One argument batched and differentiated, the others constant to JAX."""
+    """Batch and differentiate one argument, with the others constant to JAX."""
 
     def loss(part: PyTree) -> PyTree:
         args = list(p.args)
@@ -164,15 +164,15 @@ def _alone(p: Problem, i: int, batch: PyTree) -> Measured:
 
 
 def _in_a_loop(loss: Function) -> Function:
-    """The same by `lax.scan`, where JAX before 0.12 drops custom rules in reverse mode.
+    """Return the loss in a `lax.scan`, where JAX before 0.12 drops custom rules in reverse mode.
 
-    The vector is sliced, not closed over, or all that depends on it would leave the loop.
+    The vector is sliced, not closed over: otherwise the loss would be hoisted out of the loop.
     """
     return lambda x: jax.lax.scan(lambda total, row: (total + loss(row), None), 0.0, x[None])[0]
 
 
 def _scan(p: Problem, point: PyTree, points: PyTree, remember: bool) -> tuple[PyTree, PyTree]:
-    """Structured carry and (checkpointed) structured slices, differentiated through the loop."""
+    """Differentiate through a loop with structured carries and (checkpointed) structured slices."""
     moving = lambda row: [a for i, a in enumerate(p.unpack(row)) if i in p.moving]
     loss = lambda some: p.curved(p.read(p.call(*p.whole(some))))
     each = jax.checkpoint(loss) if remember else loss
@@ -184,16 +184,16 @@ def _scan(p: Problem, point: PyTree, points: PyTree, remember: bool) -> tuple[Py
     return jax.grad(total, (0, 1))(point, points)
 
 
-# -- the rule in hand ------------------------------------------------------------------------------
+# -- the rule itself -------------------------------------------------------------------------------
 
 
 def structural_probe(p: Problem, out: PyTree) -> PyTree:
-    """The probe as a structural cotangent of the output: what a loss of the array hands back."""
+    """Return the probe as a structural cotangent of the output, as a loss of the array gives it."""
     return jax.vjp(p.read, out)[1](p.probe)[0]
 
 
 def _rule_in_hand(p: Problem, point: PyTree) -> Measured:
-    """`rrule` and `frule`: the rule's own value, trees and dtypes of its cotangents, and purity."""
+    """Check `rrule` and `frule`: values, trees and dtypes of cotangents, and purity."""
     got: Measured = []
     args = p.unpack(point)
     first = registry.rrule(p.op, *args, **p.static)
@@ -242,7 +242,7 @@ def _frule(p: Problem, point: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def _natural(p: Problem, point: PyTree) -> Measured:
-    """`tj.vjp` on natural cotangents, dense and factored, paired with a tangent."""
+    """Measure `tj.vjp` on natural cotangents, dense and factored, paired with a tangent."""
     args = p.unpack(point)
     some = [args[i] for i in p.moving]
     out, pullback = transforms.vjp(lambda *moving: p.call(*p.whole(moving)), *some)
@@ -257,19 +257,19 @@ def _natural(p: Problem, point: PyTree) -> Measured:
 
 
 def _outer(like: PyTree) -> arrays.Outer:
-    """A factored natural cotangent with the shape and dtype of a matrix."""
+    """Return a factored natural cotangent with the shape and dtype of a matrix."""
     factors = [random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape)]
     return arrays.Outer(*jax.device_put(factors))
 
 
 def outer_probe(p: Problem) -> PyTree:
-    """The dual coordinates of the factored cotangent, for outputs that are one matrix."""
+    """Return the dual coordinates of the factored cotangent, if the output is one matrix."""
     like = jax.tree.leaves(p.out_dense.cotangent(p.probe))[0]
     return p.out_dense.dual(jax.tree.unflatten(p.out_dense.treedef, [_outer(like).to_dense()]))
 
 
 def _paired(p: Problem, args: list[PyTree], bars: PyTree) -> PyTree:
-    """`Σ ⟨natural cotangent, J ẋ⟩` per argument, through the arrays."""
+    """Return `Σ ⟨natural cotangent, J ẋ⟩` per argument, through the arrays."""
     pairs = []
     parts = [p.parts(p.direction)[i] for i in p.moving]
     for i, a, bar, part in zip(p.moving, args, bars, parts, strict=True):

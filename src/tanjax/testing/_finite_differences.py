@@ -1,13 +1,13 @@
-"""Finite differences in stored coordinates: the judge that knows no rule.
+"""Finite differences in stored coordinates: a judge independent of all rules.
 
 Central differences at a ladder of steps, extrapolated (Richardson). One step size proves nothing:
-too large and the curvature shows, too small and rounding does. The answer is taken from a
-*plateau*, two steps in a row that agree; without one the difference quotient is refused. The ladder
-goes on below its last step as long as its error falls.
+a large step shows curvature, a small one rounding. The answer is the value on a *plateau*, two
+steps in a row that agree; without a plateau the difference quotient is refused. The ladder
+continues below its last step as long as its error falls.
 
-Sharp edges: float64 only. A function that is not smooth at the point has no plateau there. What a
-structured array stores redundantly is projected after each step (`canonical`), because a
-perturbed half of a symmetric matrix is no symmetric matrix.
+Sharp edges: float64 only. A function that is not smooth at the point has no plateau there.
+Redundant storage of a structured array is projected after each step (`canonical`), because
+perturbing one half of a symmetric matrix breaks its symmetry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLATEAU = 1e-7
 def finite_difference_jvp(
     f: Function, primals: Sequence[PyTree], tangents: Sequence[PyTree]
 ) -> PyTree:
-    """The derivative of `f` along structural tangents, by finite differences.
+    """Return the derivative of `f` along structural tangents, by finite differences.
 
     **Returns:** a structural tangent of the output, `float0` at its integer leaves.
 
@@ -48,7 +48,7 @@ def finite_difference_jvp(
 def finite_difference_vjp(
     f: Function, primals: Sequence[PyTree], out_cotangent: PyTree
 ) -> tuple[PyTree, ...]:
-    """The structural cotangents of `primals` for one of the output, by finite differences.
+    """Return structural cotangents of `primals` for one of the output, by finite differences.
 
     **Returns:** a tuple, one per primal, in JAX's pairing `Re Σ ct t` (no conjugation).
     """
@@ -67,7 +67,7 @@ def _vector_function(f: Function, primals: tuple[PyTree, ...]) -> tuple[Coordina
 
 
 def jacobian(f: Function, point: PyTree) -> np.ndarray:
-    """The Jacobian of a function of vectors, one column per coordinate."""
+    """Return the Jacobian of a function of vectors, one column per coordinate."""
     point = np.asarray(point)
     columns = [difference(f, point, unit) for unit in np.eye(point.size)]
     rows = np.size(f(point))
@@ -75,7 +75,7 @@ def jacobian(f: Function, point: PyTree) -> np.ndarray:
 
 
 def difference(f: Function, point: np.ndarray, direction: PyTree) -> np.ndarray:
-    """The derivative of a function of vectors along a direction."""
+    """Return the derivative of a function of vectors along a direction."""
     direction = np.asarray(direction)
     length = float(np.max(np.abs(direction), initial=0.0))
     if length == 0.0:
@@ -94,7 +94,7 @@ def difference(f: Function, point: np.ndarray, direction: PyTree) -> np.ndarray:
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:
-    """How far two estimates are apart; infinite where one is not a number."""
+    """Return the distance of two estimates; infinite if one is not a number."""
     gap = float(np.max(np.abs(a - b), initial=0.0))
     return np.inf if np.isnan(gap) else gap
 

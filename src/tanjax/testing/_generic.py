@@ -1,6 +1,6 @@
 """Inputs of a check must be generic: special values let wrong derivatives pass.
 
-With a symmetric matrix a transposed cotangent is right, with equal entries a permuted one is, with
+With a symmetric matrix a transposed cotangent passes, with equal entries a permuted one does. With
 whole numbers an exact cancellation hides a term.
 """
 
@@ -17,7 +17,7 @@ from ._coordinates import Coordinates, canonical, random
 def require_generic(name: str, x: PyTree) -> None:
     """Raise `CheckFailure` if the values of an argument are special."""
     coordinates = Coordinates(x)
-    # Random numbers through the storage invariants: where those are symmetric, symmetry is meant.
+    # Random numbers show the storage invariants: symmetry that they keep belongs to the type.
     typical = canonical(coordinates.tree(random(coordinates.size, 5)))
     stored = coordinates.treedef.flatten_up_to(typical)
     for leaf, block, usual in zip(coordinates.leaves, coordinates.blocks, stored, strict=True):

@@ -1,9 +1,9 @@
-"""Check an in-place function: what it does to Refs, and the derivatives of its transition.
+"""Check an in-place function: its effect on Refs, and the derivatives of its transition.
 
-An in-place function promises two things: called on Refs it does what its body says, and that is its
-transition. The judge of the first knows neither: the undecorated body, on JAX's own Refs. The
-second is an operation, and is checked as one (`check_operation`), beside a program that makes Refs,
-calls the function on them, and is differentiated as a whole.
+An in-place function promises two things: on Refs it runs its body, and its transition is the same
+map of states. The judge of the first is the undecorated body, on JAX's own Refs. The transition is
+an operation, and is checked as one (`check_operation`). The kit also differentiates a whole program
+that makes Refs and calls the function on them.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def check_inplace(
 ) -> CheckResult:
     """Check an in-place function on these arguments, in float64: its calls and its transition.
 
-    **Arguments:** `f`, made by `tj.inplace`; `args`, arrays and not Refs: what is in memory before
-    the call, and the other arguments. `modes`, `skip` and `tolerance` as of `check_operation`;
-    `options` are others of its (`zero`, `generic`, `reference`) and static arguments of `f`.
+    **Arguments:** `f`, made by `tj.inplace`; `args`: arrays, not Refs: the states before the call,
+    and the other arguments. `modes`, `skip` and `tolerance` as of `check_operation`; `options`:
+    its other options (`zero`, `generic`, `reference`) and static arguments of `f`.
 
     - *refs*: states and output of a call are those of the body on JAX's own Refs, outside and
       inside of `jax.jit`;
-    - *identity*: Refs that it returns are the caller's where the body returns them;
-    - *untouched*: arguments that it does not name in `mutates` are as before;
-    - *again*: a second call starts where the first one ended, and nothing else is remembered;
+    - *identity*: where the body returns a Ref of the caller, the call returns the same Ref;
+    - *untouched*: arguments that `mutates` does not name are unchanged;
+    - *again*: a second call starts from the states after the first one, and no other state remains;
     - *batch*, *loop*: under `jax.vmap` and in a `jax.lax.scan` that closes over the Refs;
     - *through refs*: the reverse mode of a discharged program that calls it on Refs;
     - and all stages of `check_operation` for `f.transition`.
 
     **Returns:** the stages with counts and errors; a warning for an argument that `mutates` names
-    and that does not change. **Raises:** `CheckFailure`, which names function, rule and origin,
+    but that does not change. **Raises:** `CheckFailure`, which names function, rule and origin,
     stage, argument and the first wrong entry; `MutationError` for Refs among the arguments.
     """
     if not isinstance(f, InPlace):
@@ -133,7 +133,7 @@ class _Calls:
     # -- running ---------------------------------------------------------------------------------
 
     def _on_refs(self, call: Function, args: Sequence[PyTree], times: int = 1) -> PyTree:
-        """States and outputs of calls on fresh Refs, one after the other."""
+        """Return states and outputs of successive calls on fresh Refs."""
         refs = [mutation.new_ref(args[i]) for i in self.places]
         outs = [_read(call(*self._put(args, refs)), refs) for _ in range(times)]
         return [mutation.freeze(r) for r in refs], outs
@@ -148,11 +148,11 @@ class _Calls:
         return self.f(*args, **self.problem.static)
 
     def _body(self, *args: PyTree) -> PyTree:
-        """The function as it is written, on JAX's own Refs."""
+        """Run the undecorated function on JAX's own Refs."""
         return self.f.__wrapped__(*args, **self.problem.static)  # type: ignore[attr-defined]
 
     def _moving(self, run: Function) -> Function:
-        """A function of the arrays of the arguments, the others as they are."""
+        """Return a function of the array arguments, with the others fixed."""
         leaves, tree = jax.tree.flatten(self.problem.args)
         places = [i for i, x in enumerate(leaves) if _is_array(x)]
 
@@ -168,12 +168,12 @@ class _Calls:
         return [x for x in jax.tree.leaves(self.problem.args) if _is_array(x)]
 
     def _literally(self, times: int = 1) -> PyTree:
-        """What the body does: states and outputs of calls one after the other."""
+        """Return states and outputs of successive calls of the body."""
         run = self._moving(lambda args: self._on_refs(self._body, args, times))
         return jax.jit(run)(self._arrays())
 
     def _compare(self, stage: str, how: str, got: PyTree, want: PyTree) -> None:
-        """States by the names of their arguments, and outputs."""
+        """Compare states by the names of their arguments, and outputs."""
         (states, outs), (right_states, right_outs) = got, want
         for name, state, right in zip(self.f.mutates, states, right_states, strict=True):
             self._same(stage, f"the state {name} {how}", state, right)
@@ -234,7 +234,7 @@ class _Calls:
         )  # fmt: skip
 
     def _pattern(self, out: PyTree, refs: Sequence[PyTree]) -> list[str]:
-        """For each array of an output which memory it is."""
+        """Return for each array of an output the memory that it is."""
         known = {
             id(leaf): f"{name}{jax.tree_util.keystr(path)}"
             for name, ref in zip(self.f.mutates, refs, strict=True)
@@ -279,7 +279,7 @@ class _Calls:
         self._compare("again", "after two calls", twice, want)
 
     def _check_batch(self) -> None:
-        """Two calls at once, on Refs that hold both states."""
+        """Run two calls at once, on Refs that hold both states."""
         p = self.problem
         if not p.size:
             return
@@ -296,7 +296,7 @@ class _Calls:
             self._compare("batch", f"of call {k} of two at once", row, want)
 
     def _check_loop(self) -> None:
-        """Two calls in a loop that closes over the Refs."""
+        """Run two calls in a loop that closes over the Refs."""
 
         def looped(args: Sequence[PyTree]) -> PyTree:
             refs = [mutation.new_ref(args[i]) for i in self.places]
@@ -314,7 +314,7 @@ class _Calls:
             self._compare("loop", "after a loop of two", got, want)
 
     def _check_through(self) -> None:
-        """The pullback of a program that makes Refs, hands them over, and reads them."""
+        """Check the pullback of a program that makes Refs, passes them on, and reads them."""
         p = self.problem
         if not (p.size and p.out_dense.size):
             return
@@ -341,7 +341,7 @@ class _Calls:
 
 
 def _read(out: PyTree, refs: Sequence[PyTree]) -> list[PyTree]:
-    """The arrays of an output: those of the caller's memory left out, new memory read once."""
+    """Return the arrays of an output without the caller's memory; new memory is read once."""
     seen = {id(leaf) for leaf in jax.tree.leaves(refs)}
     found: list[PyTree] = []
     for leaf in jax.tree.leaves(out):
@@ -354,13 +354,13 @@ def _read(out: PyTree, refs: Sequence[PyTree]) -> list[PyTree]:
 
 
 def _numbers(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
-    """The dense arrays of a tree, with their places."""
+    """Yield the dense arrays of a tree, with their places."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(dense(tree))[0]:
         yield jax.tree_util.keystr(path), np.asarray(_plain(leaf))
 
 
 def _plain(x: PyTree) -> PyTree:
-    """The numbers of an array, of a random key, too."""
+    """Return the numbers of an array, or of a random key."""
     is_key = hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.extended)
     return jax.random.key_data(x) if is_key else x
 

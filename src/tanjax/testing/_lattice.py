@@ -17,11 +17,11 @@ from ._record import Checker
 from ._units import labelled, numbers
 
 STAGE = "lattice"
-EPS = 1e-14  # what a singular value decomposition leaves of a zero
+EPS = 1e-14  # rounding of a singular value decomposition at zero
 
 
 def check_lattice(checker: Checker) -> None:
-    """Jᵀ of every kind of natural cotangent, and J⁺ of every kind of tangent if it is written."""
+    """Check Jᵀ of every kind of natural cotangent, and J⁺ of every kind of tangent if written."""
     x, fields, out = checker.x, checker.fields, checker.out
     given = members(numbers(x), checker.formed)
     lifted = {name for name, y in given.items() if _is_lifted(numbers(x), y)}
@@ -36,7 +36,7 @@ def check_lattice(checker: Checker) -> None:
             found[name] = fields.dual(pull(y)), out.dual(dense), moved, out.vector(dense)
         return found
 
-    answers = checker.run(all_of, x, given)  # compiled, and so in another order
+    answers = checker.run(all_of, x, given)  # compiled, so operations may run in another order
     for name, y in given.items():
         got, bar, moved, dot = answers[name]
         what = f"pullback_of_destructure of a natural cotangent `{name}`"
@@ -58,18 +58,18 @@ def _compare(checker: Checker, what: str, got: PyTree, matrix: np.ndarray, of: P
 
 
 def wrote(x: PyTree, method: str) -> bool:
-    """Whether the author of a type wrote a method, rather than inherit its default."""
+    """True if the author of a type wrote a method, and did not inherit its default."""
     return isinstance(x, AbstractArray) and method in vars(type(x))
 
 
 def _is_lifted(x: PyTree, natural: PyTree) -> bool:
-    """Whether the author's J⁺ sees this tangent: of sums and multiples it sees the terms."""
+    """True if the author's J⁺ receives this tangent; of sums and multiples it gets the terms."""
     whole = isinstance(natural, arrays.Sum | arrays.Scaled)
     return wrote(x, "pushforward_of_restructure") and not whole
 
 
 def _derived_from(x: PyTree, natural: PyTree) -> str:
-    """Which query the default Jᵀ of this cotangent is AD of, for messages."""
+    """Return the query that the default Jᵀ of this cotangent differentiates, for messages."""
     asked = natural.as_query() if isinstance(natural, AbstractArray) else None
     if asked is None or wrote(x, "pullback_of_destructure") or not wrote(x, asked[0]):
         return ""
@@ -77,7 +77,7 @@ def _derived_from(x: PyTree, natural: PyTree) -> str:
 
 
 def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
-    """One natural cotangent of every kind that a rule may hand over, in the shape of `x`."""
+    """Return one natural cotangent of every kind that a rule may give, in the shape of `x`."""
     like = lambda shape, seed: _values(shape, formed.dtype, seed)
     whole = like(formed.shape, 10)
     found = {
@@ -112,7 +112,7 @@ def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
 
 
 def _square(like: Function, n: int, outer: PyTree) -> dict[str, PyTree]:
-    """What has as many rows as columns."""
+    """Return the square cotangents."""
     diagonal = arrays.Diagonal(like((n,), 17))
     found = {
         "Diagonal": diagonal,

@@ -1,4 +1,4 @@
-"""Which stages of a check run: all of them, unless one is skipped by name."""
+"""The stages of a check: all of them, except those skipped by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 from tanjax._errors import CheckFailure, message
 from tanjax._typing import Function
 
-# Checks compile much and run little. XLA knows one or the other of the last two, by its version.
+# Checks compile much and run little. XLA has one of the last two options, by its version.
 FAST: tuple[dict[str, bool | int], ...] = (
     {"xla_backend_optimization_level": 0},
     {"xla_llvm_disable_expensive_passes": True},
@@ -22,11 +22,11 @@ FAST: tuple[dict[str, bool | int], ...] = (
 
 @functools.cache
 def compiler_options() -> dict[str, bool | int]:
-    """What makes XLA compile fast, of what it knows.
+    """Return the options of `FAST` that this XLA has, for fast compilation.
 
-    The Jacobian of a solve took 0.24 s of CPU without optimisation and takes 0.09 (JAX 0.10), 0.30
-    and 0.23 (JAX 0.12); the numbers agree to rounding, and a check judges no program of a user. An
-    option that it does not know is an error of the compiler, so each is tried once.
+    With these options the Jacobian of a solve takes 0.09 s of CPU instead of 0.24 (JAX 0.10), and
+    0.23 instead of 0.30 (JAX 0.12). The numbers agree to rounding, and the kit does not time users'
+    programs. An unknown option is an error of the compiler, so each option is tried once.
     """
     known: dict[str, bool | int] = {}
     for option in FAST:
@@ -39,7 +39,7 @@ def compiler_options() -> dict[str, bool | int]:
 
 
 def compiled(f: Function) -> Function:
-    """`jax.jit` of a function that is compiled for one check."""
+    """Return `jax.jit` of a function that is compiled for one check."""
     fast: Any = compiler_options()
     return jax.jit(f, compiler_options=fast)
 
@@ -47,10 +47,10 @@ def compiled(f: Function) -> Function:
 def choose(
     where: str, known: tuple[str, ...], modes: tuple[str, ...] | None, skip: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The stages to run, in order.
+    """Return the stages to run, in order.
 
-    **Raises:** `ValueError` for an unknown stage, `CheckFailure` for one that is neither chosen
-    nor skipped by name: a check that quietly does less is worth less than none.
+    **Raises:** `ValueError` for an unknown stage, `CheckFailure` for a stage that is neither
+    chosen nor skipped by name: a check must not do less than it reports.
     """
     unknown = (set(modes or ()) | set(skip)) - set(known)
     if unknown:

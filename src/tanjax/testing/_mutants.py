@@ -1,13 +1,13 @@
-"""Would the check have noticed? The author's own pullback is run wrong on purpose.
+"""Mutants: run the author's own pullback with planted errors, and require the check to fail.
 
 A comparison can be blind: to a transposition where everything is symmetric, to a rule that never
 runs, to a term that vanishes here. So the registered rule is run as JAX runs it, with the
-cotangent of one argument at a time zeroed, negated, scaled by `1 + 10 tolerance` and transposed;
-each time the structural cotangent that comes out must differ by more than the tolerance. How it is
-changed are two numbers per argument, so that one compiled program serves all mutants.
+cotangent of one argument at a time zeroed, negated, scaled by `1 + 10 tolerance` and transposed.
+Each time the structural cotangent must change by more than the tolerance. Two numbers per argument
+select the mutant, so that one compiled program serves all of them.
 
-Sharp edge: a transposition that no inputs could show (into a diagonal, a symmetric matrix) is no
-fault; it counts only if it shows at inputs nearby.
+Sharp edge: a transposition that no inputs can show (into a diagonal, a symmetric matrix) is no
+fault; it counts only if inputs nearby show it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_sensitivity(
             if name == "transposed" and gap <= tolerance:
                 there = np.asarray(run(near, change))[where]
                 if relative_error(there, right_near[where]) <= tolerance:
-                    continue  # nobody could see it
+                    continue  # no input can show it
             recorder.holds(
                 STAGE, f"the check passes when the rule's cotangent of {p.names[i]} is {name}.",
                 gap > tolerance, f"relative change: {gap:.1e}, tolerance: {tolerance:.1e}",
@@ -64,8 +64,8 @@ def check_sensitivity(
 
 
 def _mutated(p: Problem) -> Function | None:
-    """`Jᵀ ȳ` by the registered rule, changed; `None` where no natural rule runs."""
-    # A unit signature strips quantities around the rule, which then sees the numbers.
+    """Return `Jᵀ ȳ` by the changed rule; `None` where no natural rule runs."""
+    # A unit signature strips quantities before the rule, so that the rule gets the numbers.
     strip = numbers if p.op.strips(p.args) else lambda tree: tree
     resolution = p.op.resolve(strip(p.args), p.static)
     registered = resolution.rule
@@ -96,7 +96,7 @@ def _mutated(p: Problem) -> Function | None:
 
 
 def _flat(p: Problem, i: int, bar: PyTree) -> PyTree:
-    """The dual coordinates of one argument, whose quantities may have been stripped."""
+    """Return the dual coordinates of one argument, whose quantities may be stripped."""
     leaves = [leaf for leaf in jax.tree.leaves(bar) if moves(leaf)]
     blocks = [b for b in p.inputs[i].blocks if b is not None]
     parts = []
@@ -106,7 +106,7 @@ def _flat(p: Problem, i: int, bar: PyTree) -> PyTree:
 
 
 def _changed(rule: registry.Rule, change: DenseArray) -> PyTree:
-    """A rule whose natural pullback gives changed cotangents."""
+    """Return a rule whose natural pullback gives changed cotangents."""
 
     def mutated_rule(*args: PyTree, **static: PyTree) -> tuple[PyTree, Function]:
         out, pullback = rule.function(*args, **static)

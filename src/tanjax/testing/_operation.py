@@ -1,8 +1,8 @@
-"""Check an operation on given arguments: its value, its rule, and all that JAX does with them.
+"""Check an operation on given arguments: its value, its rule, and all transformations of JAX.
 
-Three judges that do not know the rule: AD of the definition on dense arrays, AD of the
+Three judges are independent of the rule: AD of the definition on dense arrays, AD of the
 undecorated implementation (for losses that read the fields of a structured output), and finite
-differences in stored coordinates. A forward mode that is derived from a pullback agrees with it by
+differences in stored coordinates. A forward mode derived from a pullback agrees with it by
 construction, so the two modes are never compared with each other.
 """
 
@@ -68,14 +68,14 @@ def check_operation(
     reference: Function | None = None,
     **static: PyTree,
 ) -> CheckResult:
-    """Check an operation on these arguments, in float64, under everything that JAX can do.
+    """Check an operation on these arguments, in float64, under all transformations of JAX.
 
-    **Arguments:** `modes`: the stages to run, all by default; one that is left out must be named
-    in `skip`. `zero`: names of arguments on which the output does not depend to first order.
+    **Arguments:** `modes`: the stages to run, all by default; name every omitted stage in `skip`.
+    `zero`: names of arguments on which the output does not depend to first order.
     `generic=False` admits special values. `tolerance`: relative, per leaf of an argument (finite
-    differences: 1e-6, single precision: 1e-4). `reference`: the definition on dense arguments,
-    where the generic implementation of `op` is not one; it is given the static arguments that it
-    takes. Everything else is an argument of `op`. Optional arguments may be left out.
+    differences: 1e-6, single precision: 1e-4). `reference`: the definition on dense arguments, if
+    the generic implementation of `op` is not a definition; it is given the static arguments that
+    it takes. All other arguments are those of `op`. Optional arguments may be omitted.
 
     **Returns:** the stages with counts and errors. **Raises:** `CheckFailure`.
     """
@@ -99,7 +99,7 @@ def _problem(
 ) -> Problem:
     try:
         return Problem(op, args, static, reference)
-    except jax.errors.JAXTypeError as error:  # it looks at numbers that it may only compute with
+    except jax.errors.JAXTypeError as error:  # it branches on traced numbers
         reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         raise Recorder(op.name).fail("value", "it raised under jit.", reason) from error
 
@@ -195,7 +195,7 @@ class _OperationCheck:
     # -- judging --------------------------------------------------------------------------------
 
     def _judge(self, measured: list[PyTree]) -> None:
-        """Compare what was measured with the reference, the values first."""
+        """Compare the measured numbers with the reference, the values first."""
         for probe, value in sorted(measured, key=lambda m: m[0].kind not in ("value", "values")):
             what = probe.words(self.names)
             if probe.kind.startswith("paired"):
@@ -232,7 +232,7 @@ class _OperationCheck:
     # -- stages ---------------------------------------------------------------------------------
 
     def _check_value(self) -> PyTree:
-        """The eager and the compiled value; **returns** the compiled function."""
+        """Check the eager and the compiled value; **returns** the compiled function."""
         p = self.problem
         run = compiled(p.kept)
         if "value" in self.chosen:
@@ -247,7 +247,7 @@ class _OperationCheck:
         return run
 
     def _require_sensitive_inputs(self) -> None:
-        """Every argument must matter, and no square one only in a transposition-blind way."""
+        """Require that every argument matters, and a square one not only up to transposition."""
         p, j, others = self.problem, self.want["jacobian"], self.want["jacobians"]
         for name, leaf, where in self.blocks:
             if not np.any(j[:, where]) and name not in self.zero and np.any(others[..., where]):
@@ -267,7 +267,7 @@ class _OperationCheck:
 
     def _check_finite_differences(self, run: Function) -> None:
         slope = jacobian(run, self.problem.point)
-        # Where the derivative is declared to vanish, differences of rounding errors are noise.
+        # Where the derivative is declared zero, differences of rounding errors are noise.
         quiet = ~np.any(self.want["jacobian"], axis=0)
         size = max(1.0, float(np.max(np.abs(self.want["value"]), initial=0.0)))
         slope[:, quiet & (np.max(np.abs(slope), axis=0, initial=0.0) <= 1e-6 * size)] = 0
@@ -279,7 +279,7 @@ class _OperationCheck:
 
 
 def type_name(x: PyTree) -> str:
-    """The type of an argument, as signatures name it."""
+    """Return the type of an argument, as signatures name it."""
     if arrays.is_structured(x):
         return type(x).__name__
     if callable(x):
@@ -298,7 +298,7 @@ def type_name(x: PyTree) -> str:
 
 
 def how_differentiated(p: Problem) -> str:
-    """Who differentiates this call: a rule, a pushforward, or AD of the implementation."""
+    """Return how this call is differentiated: by a rule, a pushforward, or AD of the code."""
     resolution = p.op.resolve(p.args, p.static)
     rule = resolution.rule or resolution.push
     if rule is None or not resolution.handles(p.structured_outputs):
@@ -307,7 +307,7 @@ def how_differentiated(p: Problem) -> str:
 
 
 def who(p: Problem) -> tuple[str, ...]:
-    """For failures: which function computes this call, which one differentiates it, from where."""
+    """Describe for failures the functions that compute and differentiate this call."""
     resolution = p.op.resolve(p.args, p.static)
     made = resolution.implementation.function if resolution.implementation else p.op.generic
     lines = [f"implementation: {place(made)}"] if made is not None else []

@@ -1,4 +1,4 @@
-"""Where an author wrote what a check found wrong: the function or method, its file and line."""
+"""The place of a fault in an author's code: the function or method, its file and line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tanjax.arrays import ArrayType
 
 
 def place(function: Function) -> str:
-    """Where a function is written, under whatever decorates it: `name (file:line)`."""
+    """Return the place of a function without its decorators: `name (file:line)`."""
     written = inspect.unwrap(function)
     code = getattr(written, "__code__", None)
     name = getattr(written, "__qualname__", repr(written)).replace("<locals>.", "")
@@ -20,7 +20,7 @@ def place(function: Function) -> str:
 
 
 def method(kind: ArrayType, text: str) -> str:
-    """The place of the first method that a text names; of the definition where it names none."""
+    """Return the place of the first method that a text names, otherwise of the definition."""
     for name in (*re.findall(r"\w+", text), "to_dense", "destructure"):
         found = vars(kind.cls).get(name) if kind.is_own else getattr(kind, name, None)
         found = getattr(found, "fget", None) or getattr(found, "__func__", found)
@@ -31,7 +31,7 @@ def method(kind: ArrayType, text: str) -> str:
 
 
 def raised(error: Exception) -> str:
-    """An error, and the author's line that raised it, where one did."""
+    """Return an error as text, with the author's line that raised it if there is one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(_compat.NOT_THE_USERS)]
     where = f", from {own[-1].filename}:{own[-1].lineno} ({own[-1].name})" if own else ""

@@ -1,12 +1,12 @@
 """A call of an operation in stored coordinates, beside its definition.
 
-A rule is right if the operation is the function that it is defined to be, and so are its
-derivatives. A `Problem` holds both as functions of one real vector: `array` is the operation as
-users call it, `defined` the generic implementation (or the author's `reference`) on dense arrays.
-`reference_answers` differentiates the definition by plain JAX AD, without any rule.
+A rule is right if the operation and its derivatives are those of the definition. A `Problem` holds
+both as functions of one real vector: `array` is the operation as users call it, `defined` the
+generic implementation (or the author's `reference`) on dense arrays. `reference_answers`
+differentiates the definition by plain JAX AD, without any rule.
 
-Sharp edge: arguments that were left out take part with their defaults, so that a rule is asked for
-one cotangent per parameter, whether or not the caller wrote them all.
+Sharp edge: omitted arguments take part with their defaults. So a rule must give one cotangent per
+parameter, even if the caller omits some.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._coordinates import Coordinates, canonical, dense, in_hand, moves, random
 def bind(
     op: registry.Operation, args: tuple[PyTree, ...], keywords: dict[str, PyTree]
 ) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
-    """Arrays by position and static arguments by name, with the defaults of those left out."""
+    """Return arrays by position and static arguments by name, with defaults for omitted ones."""
     bound = inspect.signature(op).bind(*args, **keywords)
     bound.apply_defaults()
     static = {k: v for k, v in bound.arguments.items() if k in op.static}
@@ -38,7 +38,7 @@ def bind(
 
 
 def definition_of(op: registry.Operation, reference: PyTree, static: dict[str, PyTree]) -> Function:
-    """The generic implementation, or the author's, with the static arguments that it takes."""
+    """Return the generic implementation, or the author's, with its static arguments bound."""
     if reference is None:
         return lambda *a: op.primal(*a, **static)
     takes = inspect.signature(reference).parameters.values()
@@ -74,14 +74,14 @@ class Problem:
         self.direction, self.probe = random(self.size, 1), random(self.out_dense.size, 2)
 
     def _traced_output(self) -> PyTree:
-        """Shapes of the output; leaves without coordinates as zeros."""
+        """Return shapes of the output; leaves without coordinates as zeros."""
         if self.size == 0:
             return jax.tree.map(lambda x: x if moves(x) else np.asarray(x), self.call(*self.args))
         out = jax.eval_shape(lambda v: self.call(*self.unpack(v)), self.point)
         return jax.tree.map(lambda x: x if moves(x) else np.zeros(x.shape, x.dtype), out)
 
     def nearby(self, count: int) -> PyTree:
-        """Points close to the inputs, with the storage invariants kept."""
+        """Return points close to the inputs, with the storage invariants kept."""
         rows = []
         for k in range(count):
             moved = self.point * (1 + 0.03 * random(self.size, 20 + k))
@@ -89,31 +89,31 @@ class Problem:
         return np.stack(rows)
 
     def vector(self, args: Sequence[PyTree]) -> PyTree:
-        """The coordinates of arguments."""
+        """Return the coordinates of arguments."""
         parts = [c.vector(a) for c, a in zip(self.inputs, args, strict=True)]
         xp: PyTree = np if in_hand(*parts) else jnp
         return xp.concatenate(parts or [np.zeros(0)])
 
     def parts(self, vector: PyTree) -> list[PyTree]:
-        """The coordinates of each argument."""
+        """Return the coordinates of each argument."""
         return [vector[..., a:b] for a, b in zip(self.ends, self.ends[1:], strict=False)]
 
     def part(self, i: int) -> slice:
-        """Where the coordinates of one argument are."""
+        """Return the slice of the coordinates of one argument."""
         return slice(int(self.ends[i]), int(self.ends[i + 1]))
 
     def unpack(self, vector: PyTree) -> list[PyTree]:
-        """The arguments with these coordinates."""
+        """Return the arguments with these coordinates."""
         pairs = zip(self.inputs, self.parts(vector), self.args, strict=True)
         return [c.tree(p) if c.size else a for c, p, a in pairs]
 
     def whole(self, some: PyTree) -> list[PyTree]:
-        """All arguments, the moving ones replaced."""
+        """Return all arguments, with the moving ones replaced."""
         rest = iter(some)
         return [next(rest) if i in self.moving else a for i, a in enumerate(self.args)]
 
     def blocks(self) -> list[tuple[str, str, slice]]:
-        """Every leaf of every argument: the argument's name, the leaf's, its coordinates."""
+        """Return every leaf of every argument: the argument's name, the leaf's, its coordinates."""
         found = []
         for name, c, start in zip(self.names, self.inputs, self.ends[:-1], strict=True):
             for b in c.blocks:
@@ -125,63 +125,63 @@ class Problem:
     # -- the function under test and its two references ----------------------------------------
 
     def call(self, *args: PyTree) -> PyTree:
-        """The operation."""
+        """Call the operation."""
         return self.op(*args, **self.static)
 
     def read(self, out: PyTree) -> Vector:
-        """The coordinates of an output, as dense arrays."""
+        """Return the coordinates of an output, as dense arrays."""
         return self.out_dense.vector(dense(out))
 
     def array(self, vector: PyTree) -> PyTree:
-        """The operation, read through its dense arrays."""
+        """Call the operation, and read it through its dense arrays."""
         return self.read(self.call(*self.unpack(vector)))
 
     def kept(self, vector: PyTree) -> Vector:
-        """The same on arguments whose storage invariant is enforced again."""
+        """Call the operation on arguments whose storage invariant is enforced again."""
         return self.read(self.call(*map(canonical, self.unpack(vector))))
 
     def defined(self, vector: PyTree) -> PyTree:
-        """The literal definition: the generic implementation on dense arguments."""
+        """Call the literal definition: the generic implementation on dense arguments."""
         return self.read(self.definition(*map(dense, self.unpack(vector))))
 
     def stored(self, vector: PyTree) -> PyTree:
-        """The operation, read through the fields of its output."""
+        """Call the operation, and read it through the fields of its output."""
         return self.out_fields.vector(self.call(*self.unpack(vector)))
 
     def implemented(self, vector: PyTree) -> PyTree:
-        """The undecorated implementation, read through the fields of its output."""
+        """Call the undecorated implementation, and read it through the fields of its output."""
         args = map(canonical, self.unpack(vector))
         return self.out_fields.vector(self.op.primal(*args, **self.static))
 
     def curved(self, y: PyTree) -> PyTree:
-        """A scalar whose gradient depends on the value."""
+        """Return a scalar whose gradient depends on the value."""
         return jnp.sum(self.probe * y * (1 + 0.5 * y))
 
     def loss(self, f: Function) -> Function:
-        """A curved scalar of a function of vectors."""
+        """Return a curved scalar of a function of vectors."""
         return lambda vector: self.curved(f(vector))
 
     @property
     def structured_outputs(self) -> list[PyTree]:
-        """The structured arrays of the output, as templates."""
+        """Return the structured arrays of the output, as templates."""
         leaves = jax.tree.leaves(self.out_template, is_leaf=arrays.is_structured)
         return [x for x in leaves if arrays.is_structured(x)]
 
     @property
     def reads_fields(self) -> bool:
-        """Whether the output has fields that a loss could read past the array."""
+        """True if the output has fields that a loss could read past the array."""
         return bool(self.structured_outputs) and self.out_fields.size > 0
 
 
-ROUNDED = 4  # how often the definition is asked again with inputs changed in the last bits
+ROUNDED = 4  # how often the definition runs again with inputs changed in the last bits
 
 
 def reference_answers(p: Problem, points: PyTree, compiled: Function) -> dict[str, PyTree]:
-    """The derivatives of the definition, by plain JAX AD without any rule.
+    """Return the derivatives of the definition, by plain JAX AD without any rule.
 
-    One tangent map serves all: at the point, at the `points` nearby, where only one argument
-    moves there, and at the point with other rounding errors. Gradients and Hessians of the loss
-    follow from it in NumPy.
+    One tangent map serves all: at the point, at the `points` nearby with one moved argument, and
+    at the point with other rounding errors. Gradients and Hessians of the loss follow from it in
+    NumPy.
     """
     point = np.asarray(p.point)
     rows = [point, *np.asarray(points)]
@@ -221,9 +221,9 @@ def reference_answers(p: Problem, points: PyTree, compiled: Function) -> dict[st
 
 
 def _without_noise(rows: PyTree) -> np.ndarray:
-    """Zero for entries that are zero up to rounding errors: log |det Q| is 1e-16, and means 0.
+    """Set entries to zero that are zero up to rounding errors: log |det Q| is 1e-16, and means 0.
 
-    Such a number changes by its own size where the inputs change in the last bits; any other
+    A noise entry changes by its own size if the inputs change in the last bits; any other entry
     changes by about as little as they do.
     """
     rows = np.array(rows)

@@ -1,8 +1,8 @@
-"""What an implementation says beside its numbers: promises of its output, and its memory.
+"""Promises of an implementation besides its numbers: definite outputs, and its memory.
 
-A result with `definite=True` sends later calls to Cholesky, which gives nan or a wrong number where
+A result with `definite=True` sends later calls to Cholesky, which gives nan or a wrong number if
 the promise is broken. A rule that forms the n-by-n cotangent of a matrix that stores n numbers is
-right and useless. Neither shows in any derivative of a small case.
+right and useless. No derivative of a small case shows either fault.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ._units import numbers
 
 
 def check_promises(recorder: Recorder, p: Problem, points: PyTree) -> None:
-    """Outputs that promise to be positive definite are: here, nearby, and with the sign changed.
+    """Check that outputs that promise to be positive definite are: here, nearby, and negated.
 
-    The sign is changed of what makes no such promise itself.
+    The sign changes only in arguments that make no such promise themselves.
     """
     claims = [getattr(x, "definite", False) for x in p.structured_outputs]
     if not any(claims):
@@ -67,7 +67,7 @@ def _negated(leaf: PyTree) -> PyTree:
 
 
 def check_scratch(recorder: Recorder, p: Problem) -> None:
-    """A rule must not form a dense cotangent where AD of the implementation does not."""
+    """Check that a rule forms no dense cotangent where AD of the implementation forms none."""
     strip = numbers if p.op.strips(p.args) else lambda tree: tree
     args = strip(tuple(p.args))
     resolution = p.op.resolve(args, p.static)
@@ -90,7 +90,7 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
 def _who_forms(
     resolution: registry.Resolution, args: Sequence[PyTree], shapes: set[tuple[int, ...]]
 ) -> tuple[str, str]:
-    """What makes the array, and what to do: a default of the type, the rule, or Jᵀ of the type."""
+    """Name the maker of the array, and a remedy: a default of the type, the rule, or its Jᵀ."""
     try:
         with arrays.densify("error"):
             _shapes_by_rule(resolution, args)
@@ -109,13 +109,13 @@ def _who_forms(
 
 
 def _natural_by_rule(resolution: Any, args: Sequence[PyTree]) -> PyTree:
-    """The natural cotangents as the rule gives them, before any type takes them."""
+    """Return the natural cotangents of the rule, before any type takes them."""
     out, pullback = resolution.rule.function(*args, **resolution.statics)
     return pullback(_ones(out))
 
 
 def _avoidable(p: Problem, args: Sequence[PyTree], i: int) -> tuple[int, int] | None:
-    """The shape of a matrix that stores less than its entries, if nothing else has that shape."""
+    """Return the shape of a matrix that stores less than its entries, if no other array has it."""
     a = args[i]
     if not isinstance(a, AbstractArray) or a.ndim != 2 or min(a.shape) < 2:
         return None
@@ -159,7 +159,7 @@ def _ones(out: PyTree) -> PyTree:
 
 
 def traced_shapes(run: Function, args: PyTree) -> set[tuple[int, ...]]:
-    """The last two axes of every floating array that a program on these arguments makes."""
+    """Return the last two axes of every floating array that a program on these arguments makes."""
     leaves, tree = jax.tree.flatten(args)
     places = [k for k, leaf in enumerate(leaves) if moves(leaf)]
 
@@ -173,7 +173,7 @@ def traced_shapes(run: Function, args: PyTree) -> set[tuple[int, ...]]:
 
 
 def _shapes(jaxpr: OpenJaxpr) -> Iterator[tuple[int, ...]]:
-    """The last two axes of every floating array that a program makes."""
+    """Yield the last two axes of every floating array that a program makes."""
     for equation in jaxpr.eqns:
         for v in equation.outvars:
             if getattr(v.aval, "ndim", 0) >= 2 and jnp.issubdtype(v.aval.dtype, jnp.inexact):

@@ -1,8 +1,8 @@
-"""What a check did: its stages, how many numbers it compared, how well they agreed.
+"""The record of a check: its stages, the numbers that it compared, and their errors.
 
-A check that compares nothing passes, and so does one whose reference vanishes. Therefore every
-comparison is counted, and its reference must not vanish unless that is declared. Whether a
-comparison would notice a wrong rule is asked of the rule itself (see `_mutants`).
+A check that compares nothing passes, and so does a check with a vanishing reference. So every
+comparison is counted, and its reference must not vanish unless that is declared. `_mutants` tests
+that the comparisons notice a wrong rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._coordinates import Coordinates
 
 @dataclasses.dataclass
 class Stage:
-    """One kind of comparison: how many scalars, and the worst relative error."""
+    """One kind of comparison: the number of scalars, and the worst relative error."""
 
     name: str
     scalars: int = 0
@@ -34,9 +34,9 @@ class Stage:
 
 @dataclasses.dataclass
 class CheckResult:
-    """A check that passed: what was compared, and how well it agreed.
+    """A passed check: its comparisons, and their errors.
 
-    `notes` say what could not be checked, `warnings` what an author should add.
+    `notes` say which checks were impossible, `warnings` what an author should add.
     """
 
     subject: str
@@ -65,7 +65,7 @@ class CheckResult:
         )
 
 
-SINGLE = 1e-4  # relative, in single precision, of well-conditioned cases; half has 5e-4
+SINGLE = 1e-4  # relative, in single precision, for well-conditioned cases; half has 5e-4
 
 
 class Recorder:
@@ -73,16 +73,16 @@ class Recorder:
 
     def __init__(self, subject: str, context: Callable[[str], Sequence[str]] | None = None) -> None:
         self.result = CheckResult(subject)
-        self.context = context  # of what is wrong: who wrote what runs and what differentiates
+        self.context = context  # the functions that run and differentiate, with their authors
         self._started = time.perf_counter()
 
     def finish(self) -> CheckResult:
-        """The result, with the time that the check took."""
+        """Return the result, with the time of the check."""
         self.result.seconds = time.perf_counter() - self._started
         return self.result
 
     def fail(self, stage: str, what: str, *details: str, hint: str = "") -> CheckFailure:
-        """The error for a fault found in a stage."""
+        """Return the error for a fault in a stage."""
         where = f"{self.result.subject}: {stage}: {what}"
         context = self.context(what) if self.context else ()
         return CheckFailure(message(where, *details, *context, hint=hint))
@@ -106,8 +106,8 @@ class Recorder:
     ) -> None:
         """Compare two arrays relative to the largest entry of the reference, or fail.
 
-        **Arguments:** `zero`: whether the reference may vanish; `scale`: the size of the numbers
-        that it is a sum of, if that is larger: where they cancel, their rounding is left.
+        **Arguments:** `zero`: whether the reference may vanish; `scale`: the size of the terms of
+        which the reference is the sum: if they cancel, their rounding errors remain.
         """
         got, want = np.asarray(got), np.asarray(want)
         if got.shape != want.shape:
@@ -135,7 +135,7 @@ class Recorder:
 
 
 def relative_error(got: np.ndarray, want: np.ndarray, scale: float = 0.0) -> float:
-    """The largest difference over the largest entry of the reference; `nan` never passes."""
+    """Return the largest difference over the largest entry of the reference; `nan` never passes."""
     if want.size == 0:
         return 0.0
     scale = max(scale, float(np.max(np.abs(want))))
@@ -143,7 +143,7 @@ def relative_error(got: np.ndarray, want: np.ndarray, scale: float = 0.0) -> flo
 
 
 def _excerpt(got: np.ndarray, want: np.ndarray, tolerance: float) -> list[str]:
-    """The first wrong entry, and both arrays if they are small."""
+    """Return the first wrong entry, and both arrays if they are small."""
     with np.errstate(invalid="ignore"):
         gap = np.nan_to_num(np.abs(got - want), nan=np.inf)
     wrong = gap > tolerance * float(np.max(np.abs(want)))
@@ -161,7 +161,7 @@ class Checker(Protocol):
     x: PyTree
     tolerance: float
     generic: bool
-    kind: Any  # the array type: that of the library, or what was registered for another class
+    kind: Any  # the array type: of the library, or registered for another class
     recorder: Recorder
     fields: Coordinates
     point: PyTree

@@ -1,7 +1,7 @@
-"""Single precision: nothing is widened, and the numbers are those of double precision.
+"""Single precision: no result widens, and the numbers are those of double precision.
 
 A rule that is right in float64 may still be wrong in float32: a constant that underflows, a cast to
-integers, a branch on `finfo`. Cases are well conditioned, so three digits suffice to tell.
+integers, a branch on `finfo`. Cases are well conditioned, so three digits suffice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STAGE = "dtype"
 
 
 def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, PyTree]) -> None:
-    """Value and pullback in float32 or complex64, against those in double precision."""
+    """Compare value and pullback in float32 or complex64 with those in double precision."""
     args = tuple(single_precision(a) for a in p.args)
     differentiable = bool(p.size and p.out_dense.size)
 

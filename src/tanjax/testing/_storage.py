@@ -1,8 +1,9 @@
-"""Whether arrays in use keep the invariant of their storage: a mode for debugging.
+"""A mode for debugging: check that arrays in use keep the invariant of their storage.
 
-Types that store a number twice, or zeros, hold that in their constructor, and operations rely on
-it. Code that moves each stored number by itself (a sampler, Newton's method by leaves, noise from
-`jax.tree.map`) breaks it: products then read what is stored, and `to_dense` says another thing.
+A type that stores a number twice, or stores zeros, ensures that in its constructor, and operations
+rely on it. Code that moves each stored number by itself breaks the invariant: a sampler, Newton's
+method by leaves, noise from `jax.tree.map`. Products then read the stored numbers, and `to_dense`
+disagrees.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from ._coordinates import canonical
 
 @contextlib.contextmanager
 def check_storage() -> Iterator[None]:
-    """Look at the storage of every structured argument of an operation, inside of the context.
+    """Check the storage of every structured argument of an operation, inside of the context.
 
         with tj.testing.check_storage():
             sampler.run(key)
 
-    An array passes whose fields are those of `canonical()`, to the root of the rounding of its
-    dtype. Arguments in hand are looked at in the call. Under `jax.jit` and in loops their numbers
-    are, while the program runs (`jax.debug.callback`); the first that fails is raised at the end.
-    JAX's caches are cleared at both ends, so that functions compiled before are looked at, too;
-    those of `tj.jit` are by `f.clear_cache()`.
+    An array passes if its fields are those of `canonical()`, up to the square root of the
+    rounding of its dtype. Concrete arguments are checked in the call. Under `jax.jit` and in loops
+    the numbers are checked while the program runs (`jax.debug.callback`), and the first failure is
+    raised at the end. JAX's caches are cleared at both ends, so that functions compiled before are
+    checked, too; for `tj.jit` call `f.clear_cache()`.
 
     **Raises:** `CheckFailure`, which names the operation, its argument, the line that calls it, the
-    field and the entry that contradicts the others most.
-    **Cost:** every operation waits for its arguments, and every function is compiled anew.
+    field and the entry with the largest contradiction.
+    **Cost:** every operation waits for its arguments, and every function is compiled again.
     """
     found: list[str] = []
 
@@ -75,7 +76,7 @@ def check_storage() -> Iterator[None]:
 
 
 def _contradiction(op: str, name: str, where: str, treedef: PyTree, *leaves: jax.Array) -> str:
-    """What is wrong with the storage of an argument, or nothing."""
+    """Describe the fault in the storage of an argument; return an empty text if there is none."""
     x = jax.tree.unflatten(treedef, map(jnp.asarray, leaves))
     paths, _ = jax.tree_util.tree_flatten_with_path(x)
     for (path, got), want in zip(paths, jax.tree.leaves(canonical(x)), strict=True):

@@ -1,8 +1,8 @@
-"""What every operation does on every array type, by asking the library.
+"""The behaviour of every operation on every array type, measured on the library.
 
-Each cell comes from a call: which implementation the operation picks, who differentiates it, and
-whether anything becomes dense on the way (the densify policy is `"error"` while we look). Calls are
-traced, not run.
+Each cell comes from a call: the implementation that the operation dispatches to, how it is
+differentiated, and whether an argument densifies on the way (under the densify policy `"error"`).
+Calls are traced, not run.
 
     python -m tanjax rules --markdown
 """
@@ -28,7 +28,7 @@ VECTOR = jnp.arange(1.0, 5.0)
 
 
 def hermitian(a: Natural) -> Natural:
-    """The same type with Hermitian parts, where a type says only that it has parts."""
+    """Return the same type with Hermitian parts, where a type declares only that it has parts."""
     if isinstance(a, types.Kronecker):
         return types.Kronecker(*(f if is_structured(f) else types.Symmetric(f) for f in a.factors))
     return a
@@ -100,7 +100,7 @@ The second line says how the call is differentiated by `A`:
 
 
 def becomes_dense(function: Function, *args: PyTree) -> bool:
-    """Whether tracing a call asks for a dense array that the policy would report."""
+    """True if tracing a call densifies an argument under a policy that reports it."""
     try:
         jax.eval_shape(function, *args)
     except NoRuleError:
@@ -109,7 +109,7 @@ def becomes_dense(function: Function, *args: PyTree) -> bool:
 
 
 def is_refused(function: Function, *args: PyTree) -> bool:
-    """Whether a call raises because of the type."""
+    """True if a call raises because of the type."""
     try:
         with densify("allow"):
             jax.eval_shape(function, *args)
@@ -119,7 +119,7 @@ def is_refused(function: Function, *args: PyTree) -> bool:
 
 
 def value_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> str:
-    """How the value of a call is computed."""
+    """Return how the value of a call is computed."""
     if becomes_dense(functools.partial(op, **statics), *args):
         return DENSIFIES
     found = op.implementations.find(tuple(map(_class_of, args)))
@@ -133,7 +133,7 @@ def _class_of(x: PyTree) -> type:
 
 
 def derivative_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> str:
-    """How a call is differentiated, by its structured argument."""
+    """Return how a call is differentiated in its structured argument."""
     place = next(i for i, a in enumerate(args) if is_structured(a))
     call = functools.partial(op, **statics)
     with densify("allow"):
@@ -152,7 +152,7 @@ def derivative_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, Py
 
 
 def _uses_rule(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> bool:
-    """Whether a natural rule differentiates a call, given the type of its result."""
+    """True if a natural rule differentiates a call, given the type of its result."""
     resolution = op.resolve(args, {"axis": None} if op is ops.sum else statics)
     rule = resolution.rule or resolution.push
     if rule is None:
@@ -165,7 +165,7 @@ def _uses_rule(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTre
 
 
 def support_markdown() -> str:
-    """The page of the documentation."""
+    """Return the page of the documentation."""
     samples, parts = algebra_samples(), [INTRODUCTION]
     kinds = [kind for kind in samples if kind != "c·Identity"]
     with densify("error"):

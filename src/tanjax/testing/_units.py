@@ -1,7 +1,7 @@
 """Quantities in checks: numbers to compare, and units that must be the right ones.
 
-Comparisons are made on plain numbers. A quantity is stripped where its unit has been compared with
-the one that it must have; a natural cotangent of a quantity must be in the inverse unit.
+Comparisons use plain numbers. A quantity is stripped after its unit was compared with the expected
+unit; a natural cotangent of a quantity must be in the inverse unit.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ THOUSAND = units.unit("km") / units.unit("m")
 
 
 def numbers(tree: PyTree) -> PyTree:
-    """A tree with the values of its quantities."""
+    """Return a tree with the values of its quantities."""
     return jax.tree.map(stored_of, tree, is_leaf=is_quantity)
 
 
 def values_type(x: PyTree) -> type:
-    """The type of the numbers: of a quantity that of its value."""
+    """Return the type of the numbers: for a quantity that of its value."""
     return type(x.stored if is_quantity(x) else x)
 
 
 def unit_of_cotangent(x: PyTree) -> Unit | None:
-    """The unit that a natural cotangent of an array must be in; `None` for plain arrays."""
+    """Return the expected unit of a natural cotangent of an array; `None` for plain arrays."""
     return x.label.inverse if is_quantity(x) else None
 
 
 def unit_of_tangent(x: PyTree) -> Unit | None:
-    """The unit that a natural tangent of an array must be in; `None` for plain arrays."""
+    """Return the expected unit of a natural tangent of an array; `None` for plain arrays."""
     return x.label.delta if is_quantity(x) else None
 
 
 def labelled(value: PyTree, unit: Unit | None) -> PyTree:
-    """A value in a unit; plain if there is none."""
+    """Return a value in a unit; plain for `None`."""
     return value if unit is None else arrays.unitful(value, unit)
 
 
 def stripped(what: str, x: PyTree, unit: Unit | None) -> PyTree:
-    """The dense numbers of an array, which must be in a unit. **Raises:** `UnitError`."""
+    """Return the dense numbers of an array in a unit. **Raises:** `UnitError` for another unit."""
     got = x.label if is_quantity(x) else None
     empty = isinstance(x, arrays.Zero)  # it has every unit
     if (not empty and (got is None) != (unit is None)) or (got is not None and got != unit):
@@ -58,8 +58,8 @@ def stripped(what: str, x: PyTree, unit: Unit | None) -> PyTree:
 def check_units(recorder: Recorder, problem: Problem, tolerance: float) -> None:
     """Give one argument at a time in another prefix: results and gradients must not change.
 
-    A unit signature with a wrong exponent, or a rule that reads `x.value` without regard to its
-    unit, gives another quantity then.
+    A unit signature with a wrong exponent gives another quantity then. So does a rule that reads
+    `x.value` without regard to its unit.
     """
     args = list(problem.args)
     names = problem.op.names_for(len(args))
@@ -77,7 +77,7 @@ def check_units(recorder: Recorder, problem: Problem, tolerance: float) -> None:
 
 
 def _gradients(problem: Problem, args: list[PyTree], like: PyTree) -> PyTree:
-    """Natural cotangents of a pure number: of every entry of the result, in its unit, weighted."""
+    """Return natural cotangents of a pure number: the weighted sum of the result, in its unit."""
     some = [args[i] for i in problem.moving]
 
     def f(*moving: PyTree) -> PyTree:
@@ -100,7 +100,7 @@ def _bar(x: PyTree) -> PyTree:
 
 
 def _without_pure_units(tree: PyTree) -> PyTree:
-    """The gradient of a plain number is in km/m, a number, where the result is asked for in m."""
+    """Convert pure units to 1: the gradient of a plain number is in km/m for a result in m."""
 
     def one(x: PyTree) -> PyTree:
         pure = is_quantity(x) and x.label.is_dimensionless and x.label.is_linear

@@ -1,10 +1,10 @@
-"""The same call on arguments that the author did not think of.
+"""The same call on arguments that the author did not list.
 
-Cases are written where a rule works. Faults sit beside them: a real matrix times a complex vector,
-two right-hand sides instead of one, a flag away from its default, an optional argument left out.
-Each variant of the call is compared with the definition, value and pullback. Where the
-definition refuses a variant there is nothing to compare; where only the operation refuses it, it
-does so aloud, which is noted and is no fault.
+Cases are written where a rule works. Faults are close to them: a real matrix times a complex
+vector, two right-hand sides instead of one, a flag away from its default, an omitted optional
+argument. The value and the pullback of each variant are compared with the definition. If the
+definition refuses a variant, there is no comparison. If only the operation refuses it, a note says
+so: an error is no wrong result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STAGE = "variants"
 
 def check_variants(recorder: Recorder, p: Problem, tolerance: float) -> None:
     """Compare value and pullback of every variant with those of the definition."""
-    with jax.numpy_dtype_promotion("standard"):  # real times complex is what is asked for
+    with jax.numpy_dtype_promotion("standard"):  # products of real and complex are meant
         for variant in variants(p):
             problem = _problem(recorder, p, variant)
             if problem is not None:
@@ -40,7 +40,7 @@ def check_variants(recorder: Recorder, p: Problem, tolerance: float) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Another call: its arguments, and the structured one that became complex, if any."""
+    """Another call: its arguments, and the structured argument that became complex, if any."""
 
     name: str
     args: list[PyTree]
@@ -49,7 +49,7 @@ class Variant:
 
 
 def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None:
-    """The variant, unless the definition or the operation refuses it."""
+    """Return the variant, unless the definition or the operation refuses it."""
     name, args, static = variant.name, variant.args, variant.static
     spread = lambda f: lambda *some: f(*_put(args, p.moving, some))
     moving = [args[i] for i in p.moving]
@@ -104,10 +104,10 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
 
 
 def _analytic_gap(p: Problem, point: PyTree, i: int | None) -> PyTree:
-    """How far the definition is from `f'(x) i v = i f'(x) v` in a structured argument.
+    """Return the distance of the definition from `f'(x) i v = i f'(x) v` in a structured argument.
 
-    Made complex, a symmetric matrix is no Hermitian one, and what is defined for those only (a
-    Cholesky factor) means nothing there. Analytic functions are the same formula everywhere.
+    Made complex, a symmetric matrix is not Hermitian, and a function defined only for Hermitian
+    matrices (a Cholesky factor) has no meaning there. Analytic functions keep their formula.
     """
     if i is None:
         return 0.0
@@ -126,11 +126,11 @@ def _times_i(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda t: t * jnp.asarray(1j, t.dtype) if moves(t) else t, tree)
 
 
-# -- which variants there are ----------------------------------------------------------------------
+# -- the variants ----------------------------------------------------------------------------------
 
 
 def variants(p: Problem) -> Iterator[Variant]:
-    """Complex arguments, vectors for matrices and back, flags turned, optional ones left out."""
+    """Yield complex arguments, vectors for matrices and back, changed flags, omitted options."""
     for i in p.moving:
         ndims = p.op.core_ndims
         core_ndim = None if ndims is None else ndims[min(i, len(ndims) - 1)]
@@ -147,7 +147,7 @@ def variants(p: Problem) -> Iterator[Variant]:
 
 
 def _changes(x: PyTree, core_ndim: int | None) -> Iterator[tuple[str, PyTree]]:
-    """`core_ndim`: of the argument without a batch, where the operation says it."""
+    """Yield changed arguments; `core_ndim` is the rank without a batch, if declared."""
     real = not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(x))
     if real and not _promises(x):
         yield "complex", canonical(jax.tree.map(_complex, x))

@@ -1,8 +1,8 @@
-"""Do the cases of a rule differ enough?
+"""Warnings about cases of a rule that are too similar.
 
-With a symmetric matrix a transposed cotangent is right; with real numbers a conjugated one; with
-two rows a loop that runs once. The check of a case cannot see what all cases of a rule have in
-common. These are warnings: a rule may be for real numbers only.
+With a symmetric matrix a transposed cotangent passes; with real numbers a conjugated one; with two
+rows a loop that runs once. The check of one case cannot see a property that all cases of a rule
+share. These are warnings, as a rule may be for real numbers only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ._coordinates import Coordinates, canonical, random
 
 @runtime_checkable
 class Called(Protocol):
-    """What is asked of a case: which call it is."""
+    """The part of a case that describes its call."""
 
     @property
     def operation(self) -> registry.Operation: ...
@@ -34,7 +34,7 @@ class Called(Protocol):
 
 
 def narrow_cases(cases: Sequence[Called]) -> list[str]:
-    """What all cases of one rule or operation have in common and should not."""
+    """Return properties that all cases of one rule or operation share and should not."""
     by_rule: dict[str, list[Called]] = {}
     rules: dict[str, registry.Rule] = {}
     by_operation: dict[registry.Operation, list[Called]] = {}
@@ -79,7 +79,7 @@ def _is_symmetric(case: Called) -> bool:
 
 
 def _takes_symmetric_only(rule: registry.Rule, cases: Sequence[Called]) -> bool:
-    """Whether no case could differ: a rule of types such as `Diagonal`, symmetric by nature."""
+    """True if no case could differ: the rule takes only types that are symmetric by nature."""
     rows = [
         row.signature or (object,)
         for row in cases[0].operation.rules.rows.values()
@@ -91,7 +91,7 @@ def _takes_symmetric_only(rule: registry.Rule, cases: Sequence[Called]) -> bool:
 
 
 def _is_symmetric_by_nature(x: PyTree) -> bool:
-    """Whether an array stays symmetric when its fields move."""
+    """True if an array stays symmetric when its fields move."""
     fields = Coordinates(x)
     point = fields.vector(x) + random(fields.size, 5)
     with arrays.densify("allow"):
@@ -108,7 +108,7 @@ def _is_small(case: Called) -> bool:
 
 
 def _at_default(operation: registry.Operation, cases: Sequence[Called]) -> list[str]:
-    """Static arguments that no case moves from their default, but for flags (see `_variants`)."""
+    """Return static arguments that no case moves from the default; `_variants` moves flags."""
     found = []
     for name, parameter in inspect.signature(operation).parameters.items():
         default = parameter.default

@@ -1,14 +1,14 @@
 """The pytest plugin: every case of a rule pack becomes one test item.
 
-pytest loads this module in every environment that has tanjax installed, so it imports nothing of
-tanjax or JAX until cases are asked for, by `pytest --tanjax-check PACKAGE` or in the ini file::
+pytest loads this module in every environment that has tanjax installed. So it imports nothing of
+tanjax or JAX until you ask for cases, by `pytest --tanjax-check PACKAGE` or in the ini file::
 
     [tool.pytest.ini_options]
     tanjax_check_packages = ["my_rules"]
 
-Each case runs [`check_operation`][tanjax.testing.check_operation], each array that the package
+Each case runs [`check_operation`][tanjax.testing.check_operation]; each array that the package
 yields from `arrays()` runs [`check_array_type`][tanjax.testing.check_array_type]. A package
-without cases is an error of collection: it would otherwise look like a package that passes.
+without cases is an error of collection, as it would otherwise look like a package that passes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CheckPackage(pytest.Collector):
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Append the cases of the packages that were asked for."""
+    """Append the cases of the requested packages."""
     for package in _packages(config):
         collector = CheckPackage.from_parent(session, name=package)
         try:

@@ -5,9 +5,9 @@
     @given(strategies.arrays_of(tj.Kronecker, n=4))
     def test_something(a): ...
 
-Values are drawn bounded away from zero, so that the arrays are well conditioned; `degenerate=True`
-draws the opposite: equal entries, zeros, repeated values, rank drops. Compilation dominates:
-draw few shapes and many values. Hypothesis is imported when a strategy is made.
+Values are bounded away from zero, so that the arrays are well conditioned. `degenerate=True` draws
+equal entries, zeros, repeated values and rank drops. Compilation dominates: draw few shapes and
+many values. Hypothesis is imported when a strategy is made.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _hypothesis() -> ModuleType:
 def values(
     shape: tuple[int, ...], dtype: DTypeLike = "float64", *, degenerate: bool = False
 ) -> PyTree:
-    """Dense arrays of a shape and dtype: magnitudes from 0.25 to 2, or degenerate values."""
+    """Return dense arrays of a shape and dtype: magnitudes from 0.25 to 2, or degenerate values."""
     st = _hypothesis()
     size = int(np.prod(shape))
     if degenerate:
@@ -65,10 +65,10 @@ def values(
 def arrays_of(
     kind: type, *, dtype: DTypeLike = "float64", n: int = 3, degenerate: bool = False
 ) -> PyTree:
-    """Arrays of a built-in type, with `n` rows (Kronecker: an even `n` splits in two factors).
+    """Return arrays of a built-in type with `n` rows; for Kronecker an even `n` is two factors.
 
-    Of other types: the first of its `examples` with other numbers, in its own size and dtype.
-    **Raises:** `TypeError` for a type that has none.
+    For other types: the first of its `examples` with other numbers, in its own size and dtype.
+    **Raises:** `TypeError` for a type without examples.
     """
     st = _hypothesis()
     of = lambda *shape: values(shape, dtype, degenerate=degenerate)

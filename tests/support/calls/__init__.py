@@ -1,4 +1,4 @@
-"""Calls on quantities: what tanjax must answer, and what it must refuse."""
+"""Calls on quantities: the answers that tanjax must give, and the calls that it must refuse."""
 
 from . import _lax, _linalg, _nonsense, _numpy, _scipy, _shapes
 from ._call import (

@@ -1,9 +1,9 @@
-"""Calls of JAX's functions on quantities, and what plain JAX says about them.
+"""Calls of JAX's functions on quantities, compared with plain JAX.
 
-A call names a function, its arguments with units, and the unit of its result. What the value must
-be is not written down: every quantity is converted to SI by hand, plain JAX is called on the
-numbers, and the result of tanjax, in SI, must be the same numbers, with the dimension that the
-call states. Metres, kilometres and seconds are mixed wherever two arguments may differ in prefix.
+A call names a function, its arguments with units, and the unit of its result. No value is written
+down. A hand-written conversion brings every quantity to SI, and plain JAX runs on these numbers.
+The result of tanjax in SI must be the same numbers, with the stated dimension. Metres, kilometres
+and seconds are mixed wherever two arguments may differ in prefix.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import numpy as np
 
 import tanjax as tj
 
-# How much one unit is in SI, written by hand: what the library says about it is under test.
+# The factor of a unit in SI, by hand, as the library's factors are under test.
 FACTORS = {
     "m": 1.0,
     "km": 1000.0,
@@ -30,7 +30,7 @@ FACTORS = {
     "rad": 1.0,
     "deg": math.pi / 180.0,
 }
-# Names that only some of the supported versions of JAX have.
+# Names that exist in only some of the supported versions of JAX.
 SINGLE_VERSION = {
     "random.Key",  # 0.12
     "numpy.minmax",
@@ -49,7 +49,7 @@ FACE = {"numpy": "tanjax.numpy", "linalg": "tanjax.numpy.linalg", "fft": "tanjax
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Q:
-    """Numbers in a unit, `"km"` or `"km^2 s^-1"`, of which nothing knows but this file."""
+    """Numbers in a unit, `"km"` or `"km^2 s^-1"`, independent of the library."""
 
     value: object
     unit: str
@@ -66,7 +66,7 @@ class Q:
 
 
 def powers(text):
-    """`"m^1/2 s^-1"` as pairs of names and exponents."""
+    """Return `"m^1/2 s^-1"` as pairs of names and exponents."""
     for part in text.split():
         name, _, exponent = part.partition("^")
         yield name, Fraction(exponent or 1)
@@ -85,8 +85,8 @@ def unit(text):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:
-    """One call: `expected` is the unit of the result, `None` if it is plain, a tuple of them if
-    there are several. `value` replaces plain JAX on SI numbers where that means something else.
+    """One call. `expected` is the unit of the result, `None` for a plain one, a tuple for several
+    results. `value` replaces plain JAX on SI numbers where that has another meaning.
     """
 
     table: str
@@ -101,22 +101,22 @@ class Call:
         return f"{self.table}.{self.name}"
 
     def wrong(self, function):
-        """What is wrong with the answer of a function: an empty text if nothing is."""
+        """Describe the fault in the answer of a function; return an empty text if it is right."""
         args, kwargs = self.quantities()
         try:
             result = function(*args, **kwargs)
-            again = function(*args, **kwargs)  # what the first call found out is kept
+            again = function(*args, **kwargs)  # uses caches of the first call
         except Exception as error:
             return f"error: {type(error).__name__}: {error}".splitlines()[0]
         plain = self.plain()
         return compare(result, plain, self.expected) or compare(again, plain, self.expected)
 
     def quantities(self):
-        """The arguments, as quantities."""
+        """Return the arguments as quantities."""
         return convert((self.args, self.kwargs), lambda q: q.quantity)
 
     def plain(self):
-        """The answer of plain JAX in SI."""
+        """Return the answer of plain JAX in SI."""
         if self.value is not None:
             return self.value
         args, kwargs = convert((self.args, self.kwargs), lambda q: q.si)
@@ -124,13 +124,13 @@ class Call:
 
 
 def raw(call):
-    """JAX's function, or `None` if this version has none."""
+    """Return JAX's function, or `None` if this version lacks it."""
     module = importlib.import_module(RAW.get(call.table, f"jax.{call.table}"))
     return getattr(module, call.name, None)
 
 
 def face(call):
-    """The function of tanjax."""
+    """Return the function of tanjax."""
     module = importlib.import_module(FACE.get(call.table, f"tanjax.{call.table}"))
     return getattr(module, call.name)
 
@@ -143,7 +143,7 @@ def convert(tree, leaf):
 
 
 def compare(result, plain, expected):
-    """Compare value and unit of a result, recursively. **Returns:** what is wrong, or nothing."""
+    """Compare value and unit of a result, recursively. **Returns:** the fault, or an empty text."""
     if isinstance(plain, tuple) and expected is None:
         expected = (None,) * len(plain)
     if isinstance(expected, tuple | list):
@@ -171,13 +171,13 @@ def compare(result, plain, expected):
 
 
 def scale(plain):
-    """The size of an answer: what is zero in one unit may be rounded in another."""
+    """Return the size of an answer: a zero in one unit may be rounding in another."""
     finite = np.abs(plain[np.isfinite(plain)]) if plain.dtype.kind in "fc" else np.zeros(0)
     return float(finite.max()) if finite.size else 0.0
 
 
 def calls_of(table, **always):
-    """A way to write many calls of one namespace: `many("sin cos", x, unit="1")`."""
+    """Return a function for many calls of one namespace: `many("sin cos", x, unit="1")`."""
 
     def many(names, *args, unit, value=None, numpy=True, **kwargs):
         return [Call(table, name, args, kwargs, unit, value, numpy) for name in names.split()]
@@ -186,5 +186,5 @@ def calls_of(table, **always):
 
 
 def also(table, names, calls):
-    """The same calls of functions that another namespace has by the same names."""
+    """Return the same calls for functions of another namespace with the same names."""
     return [dataclasses.replace(c, table=table) for c in calls if c.name in names.split()]

@@ -25,12 +25,12 @@ METHODS = (
 
 
 def tanjax(call):
-    """The function of the same name in tanjax."""
+    """Return the function of the same name in tanjax."""
     return face(call)
 
 
 def numpy(call):
-    """NumPy's function, where it asks its arguments what to do."""
+    """Return NumPy's function, if it dispatches on its arguments."""
     module = MODULES.get(call.table)
     function = getattr(module, call.name, None) if module and call.numpy else None
     asks = isinstance(function, np.ufunc) or type(function).__name__ == "_ArrayFunctionDispatcher"
@@ -38,7 +38,7 @@ def numpy(call):
 
 
 def python(call):
-    """Python's operator, or the method of the quantity."""
+    """Return Python's operator, or the method of the quantity."""
     if call.table != "numpy" or call.kwargs:
         return None
     if call.name in OPERATORS:
@@ -49,7 +49,7 @@ def python(call):
 
 
 def lifted(call):
-    """JAX's own function, interpreted by `tj.lift`."""
+    """Return JAX's own function, interpreted by `tj.lift`."""
     function = raw(call)
 
     def run(*args, **kwargs):

@@ -46,7 +46,7 @@ NONSENSE = [
     *c("take", M, Q(1.0, "m"), unit=0, numpy=False),
     *c("repeat", M, Q(2.0, "s")),
     *c("bitwise_and left_shift", M, KM),
-    # a step of 1 of which unit?
+    # the default step of 1 has no unit
     *c("arange", Q(0.0, "m"), Q(3.0, "m"), unit=0, numpy=False),
     # linear algebra, lax, scipy
     *calls_of("linalg", unit=0)("slogdet", MAT),

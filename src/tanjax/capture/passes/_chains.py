@@ -1,4 +1,4 @@
-"""The best order of a product of several matrices, by what the products of their types cost."""
+"""The best order of a product of several matrices, by the costs of products of their types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tanjax.arrays import is_structured
 from ._flops import cost_of_function
 
 _INFINITE = float("inf")
-MOST = 8  # factors of a chain: every part of it is traced
+MOST = 8  # factors of a chain; every part of it is traced
 _known: dict[Hashable, tuple[float, PyTree] | None] = {}
 
 
@@ -24,14 +24,14 @@ Value: TypeAlias = AnyArray  # or a `Later`
 
 
 class Factor(NamedTuple):
-    """A factor of a chain: its value, and, if it is an inverse, the value of what it inverts."""
+    """A factor of a chain: its value and, for an inverse, the inverted matrix."""
 
     value: Value
     inverted: Value | None = None
 
 
 class Later:
-    """A product or an inverse that is computed if somebody asks for it: chains may do without."""
+    """A product or an inverse that is computed on demand: a chain may not need it."""
 
     __slots__ = ("_build", "like")
 
@@ -47,17 +47,17 @@ class Later:
         return jnp.dtype(self.like.dtype)
 
     def value(self) -> AnyArray:
-        """What it is, computed here."""
+        """Compute it here."""
         return self._build()
 
 
 def force(x: Value) -> AnyArray:
-    """A value that may have been put off."""
+    """Return a value, computed now if it was deferred."""
     return x.value() if type(x) is Later else x
 
 
 class Part(NamedTuple):
-    """A product of neighbours in its best order: what it costs, what it is as avals, its value."""
+    """A product of neighbours in its best order: its cost, its avals, its value."""
 
     cost: float
     like: PyTree
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 
 def best_order(factors: Sequence[Factor]) -> Part | None:
-    """The cheapest way to multiply, by dynamic programming over the neighbours; `None` if none."""
+    """Find the cheapest order by dynamic programming over neighbours; `None` if there is none."""
     n = len(factors)
     best: dict[tuple[int, int], Part] = {(i, i): leaf(f) for i, f in enumerate(factors)}
     for length in range(2, n + 1):
@@ -84,7 +84,7 @@ def best_order(factors: Sequence[Factor]) -> Part | None:
 
 
 def leaf(factor: Factor) -> Part:
-    """A factor alone; an inverse costs what it takes to invert."""
+    """A factor alone; an inverse has the cost of the inversion."""
     like, inverted = like_of(factor.value), factor.inverted
     if inverted is None:
         return Part(0.0, like, lambda: force(factor.value))
@@ -93,7 +93,7 @@ def leaf(factor: Factor) -> Part:
 
 
 def _joined(a: Part, b: Part) -> list[Part]:
-    """All ways to multiply two parts."""
+    """Return all ways to multiply two parts."""
     found = []
     known = product_cost(a.like, b.like)
     if known is not None:
@@ -113,13 +113,13 @@ def _joined(a: Part, b: Part) -> list[Part]:
 
 
 def _solve_right(a: AnyArray, b: AnyArray) -> AnyArray:
-    """`b @ inv(a)`."""
+    """Return `b @ inv(a)`."""
     solved = tj.solve(tj.transpose(a), b if b.ndim == 1 else tj.transpose(b))
     return solved if b.ndim == 1 else tj.transpose(solved)
 
 
 def product_cost(a: PyTree, b: PyTree) -> tuple[float, PyTree] | None:
-    """What a product costs and gives; `None` if it would lose structure."""
+    """Return the cost and the avals of a product; `None` if it would lose structure."""
     if is_structured(a) or is_structured(b):
         return _cost("matmul", tj.matmul, a, b)
     m = 1 if len(a.shape) == 1 else a.shape[0]
@@ -129,7 +129,7 @@ def product_cost(a: PyTree, b: PyTree) -> tuple[float, PyTree] | None:
 
 
 def like_of(value: Value) -> PyTree:
-    """A value as avals."""
+    """Return a value as avals."""
     if type(value) is Later:
         return value.like
     struct = lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x))

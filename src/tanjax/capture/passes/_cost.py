@@ -1,13 +1,13 @@
-"""What a program costs, equation by equation: a table to read, rows to compute with.
+"""The cost of a program, equation by equation: a table to read, rows to compute with.
 
     table = tj.passes.cost(tj.capture(f)(x))
     print(table)
     table.total.flops, table.rows[0].name
 
-Bodies of loops, branches and calls have rows of their own below their equation, as often as they
-run. Sharp edges. Counts are those of the program as written, before XLA fuses and simplifies it. A
-loop that decides while running counts as one trip, and is marked by `≥`; of branches the dearest
-counts.
+Bodies of loops, branches and calls have rows of their own below their equation; a row counts all
+its runs. Sharp edges. Counts are those of the program as written, before XLA fuses and simplifies
+it. A loop whose number of trips depends on data counts as one trip, and `≥` marks it. A branch
+counts as its most expensive case.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDTH = 110
-# Their programs are what they run; those of derivatives and maps are what they are made of.
+# Equations that run their programs; derivatives and maps run programs made from theirs.
 _OPEN = (
     "scan", "while", "while_loop", "fori_loop", "for_loop", "cond", "switch", "map", "jit", "pjit",
     "checkpoint", "remat", "remat2",
@@ -40,9 +40,9 @@ _BRANCHES = ("cond", "switch")
 class CostRow:
     """One equation of a program.
 
-    **Fields:** `depth`, how many programs it is in; `name` with the array types that it was called
-    on; `type` of its results; `cost`, of all its runs; `times`, how often it runs (`None` if that
-    is decided while running); `lost`, the array types that become dense in it; `source`; `kind`.
+    **Fields:** `depth`, the number of enclosing programs; `name` with the array types of the call;
+    `type` of its results; `cost`, of all its runs; `times`, the number of runs (`None` if it
+    depends on data); `lost`, the array types that it densifies; `source`; `kind`.
     """
 
     depth: int
@@ -56,17 +56,17 @@ class CostRow:
 
     @property
     def flops(self) -> float:
-        """Operations on numbers, of all runs."""
+        """The number of operations, of all runs."""
         return self.cost.flops
 
     @property
     def bytes(self) -> float:
-        """Bytes read and written, of all runs."""
+        """The number of bytes read and written, of all runs."""
         return self.cost.bytes
 
 
 class CostTable:
-    """The rows of `tj.passes.cost`: iterable, printable; in a notebook and on a console a table.
+    """The rows of `tj.passes.cost`: iterable, and printed as a table.
 
     **Fields:** `rows`; `total`, the `Cost` of the program.
     """
@@ -115,12 +115,12 @@ class CostTable:
 
 
 def cost(program: Program) -> CostTable:
-    """Count what every equation of a program does.
+    """Count the operations of every equation of a program.
 
     **Arguments:** `program`: of `tj.capture`. **Returns:** a `CostTable`; print it, or compute with
     its `rows` and `total`.
     **Cost:** every equation is lowered, none compiled: some 10 ms each.
-    **Raises:** `CaptureError` for what is no program.
+    **Raises:** `CaptureError` if the argument is no program.
     """
     if not isinstance(program, Program):
         raise CaptureError(
@@ -160,7 +160,7 @@ def _is_open(equation: Equation) -> bool:
 
 def _own(equation: Equation) -> Cost:
     if equation.kind in ("construct", "field"):
-        return Cost()  # putting numbers together, or taking one out
+        return Cost()  # it builds a value from numbers, or takes a number out
     return cost_of_equation(equation.eqn)
 
 
@@ -188,6 +188,6 @@ def _short(x: float) -> str:
 
 
 def _place(source: str) -> str:
-    """The file without its folder."""
+    """Return the file without its folder."""
     path, _, rest = source.partition(":")
     return f"{path.rsplit('/', 1)[-1]}:{rest}" if source else ""

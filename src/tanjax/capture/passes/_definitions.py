@@ -1,4 +1,4 @@
-"""Where the values of a program come from, and who uses them, while it is walked."""
+"""The origins and the users of the values of a program, during a walk."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ._pass import Rewriter
 
 
 class Walk:
-    """One run of a program: equations by what they give, users by what they use, and values."""
+    """One run of a program: the equation of each value, the users of each value, and the values."""
 
     def __init__(self, program: Program) -> None:
         self.made_by: dict[Variable, Equation] = {}
-        self.users: dict[Variable, list[Equation | None]] = {}  # `None`: it is a result
+        self.users: dict[Variable, list[Equation | None]] = {}  # `None`: the program returns it
         self.env: Mapping[Variable, PyTree] = {}
-        self.notes: dict[Variable, Any] = {}  # of a pass, about values of this run
+        self.notes: dict[Variable, Any] = {}  # notes of a pass about values of this run
         for equation in program:
             self.made_by.update((v, equation) for v in equation.outputs if v is not None)
             for x in _operands(equation):
@@ -37,16 +37,16 @@ class Walk:
             self.users.setdefault(x, []).append(user)
 
     def origin(self, x: Operand, *names: str) -> Equation | None:
-        """The equation that made a value, if it is one of these names."""
+        """Return the equation that made a value, if it has one of these names."""
         found = self.made_by.get(x) if isinstance(x, Variable) else None
         return found if found is not None and (not names or found.name in names) else None
 
     def uses(self, x: Operand) -> list[Equation | None]:
-        """Who uses a value."""
+        """Return the users of a value."""
         return self.users.get(x, []) if isinstance(x, Variable) else []
 
     def value(self, x: Operand) -> PyTree:
-        """What it is in this run."""
+        """Return the value in this run."""
         return x.value if isinstance(x, Literal) else self.env[x]
 
 
@@ -59,7 +59,7 @@ def _operands(equation: Equation) -> Iterator[Operand]:
 
 
 class Walker(Rewriter):
-    """A rewriter whose handlers ask where their operands come from: `self.walk`."""
+    """A rewriter whose handlers read the origins of their operands from `self.walk`."""
 
     @property
     def walk(self) -> Walk:
@@ -75,7 +75,7 @@ class Walker(Rewriter):
 
 
 def is_product(equation: Equation | None) -> bool:
-    """Whether an equation is the product of two matrices or vectors, of any type."""
+    """True if an equation is the product of two matrices or vectors, of any type."""
     if equation is None or len(equation.inputs) != 2:
         return False
     if equation.target is tj.matmul:
@@ -92,15 +92,15 @@ def is_product(equation: Equation | None) -> bool:
 
 
 def shape_of(x: Natural) -> tuple[int, ...]:
-    """The shape of a value of any type."""
+    """Return the shape of a value of any type."""
     x = stored_of(x)
     return tuple(x.shape) if hasattr(x, "shape") else ()
 
 
 def conform(out: PyTree, equation: Equation, keeps: bool) -> PyTree | None:
-    """A result as the equation gives it; `None` if it is another one.
+    """Return a result in the type of the equation; `None` if it does not conform.
 
-    **Arguments:** `keeps`: whether a structured array may stand for a dense one.
+    **Arguments:** `keeps`: whether a structured array may replace a dense one.
     """
     wanted = [x for x in equation.outputs if x is not None]
     is_one = lambda x: is_structured(x) or is_quantity(x)

@@ -1,4 +1,4 @@
-"""Matrices by their factors: which have any, and what is computed from them, as equations."""
+"""Factorizations in captured programs: matrices that have one, and the equations that use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTORS = ("lu", "cholesky", "eigh", "svd", "qr", "geqrf", "schur", "tridiagona
 
 
 class ByFactor:
-    """What is computed from a factorization: one equation of a captured program."""
+    """A result computed from a factorization, as one equation of a captured program."""
 
     def __init__(self, name: str, run: Callable[..., PyTree]) -> None:
         self.__name__ = name
@@ -56,14 +56,14 @@ inv = ByFactor("inv", _inv)
 inv_quad_logdet = ByFactor("inv_quad_logdet", _inv_quad_logdet)
 cholesky = ByFactor("cholesky", lambda f: f.plan.cholesky(f.matrix, f.parts))
 
-_known: dict[Hashable, PyTree] = {}  # what matrices of some type and shape factorise to, as avals
+_known: dict[Hashable, PyTree] = {}  # the factorizations of matrices by type and shape, as avals
 _MOST = 1024
 
 
 def factors_of(skeleton: PyTree) -> Factorization | None:
-    """What `tj.factorize` makes of such a matrix, as avals; `None` where it spares nothing.
+    """Return `tj.factorize` of this matrix as avals; `None` where it saves nothing.
 
-    So of a matrix that needs no factors, of one that would become dense, of a batch.
+    A matrix that needs no factors, that would densify, or that is a batch gives `None`.
     """
     leaves, tree = jax.tree.flatten(skeleton)
     if not all(hasattr(x, "aval") or isinstance(x, _marks.Static) for x in leaves):
@@ -95,7 +95,7 @@ def _factored(matrix: PyTree) -> Factorization | None:
     try:
         with _marks.scope(on=False), densify("error"):
             closed, out = jax.make_jaxpr(factorize, return_shape=True)(matrix)
-    except (NoRuleError, TypeError, ValueError):  # also: not square, no such dtype
+    except (NoRuleError, TypeError, ValueError):  # also: not square, dtype not supported
         return None
     return out if any(name in _FACTORS for name in _primitives(closed.jaxpr)) else None
 

@@ -1,8 +1,8 @@
-"""What an equation costs: operations on numbers, and bytes moved, as XLA counts them as written.
+"""The cost of an equation: operations and bytes moved, as XLA counts them before fusion.
 
-XLA counts what a computation does before anything is fused. It does not look into LAPACK, so that
-factorisations get what textbooks say (Golub and Van Loan 2013), and it counts the body of a loop
-once, so that bodies of known length are counted here. What is not known is said: `exact`.
+XLA does not count inside LAPACK calls; for factorisations the counts are those of Golub and Van
+Loan 2013. XLA counts the body of a loop once; this module multiplies bodies of known length. A cost
+with unknown parts has `exact=False`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .._equations import Equation
 
 
 class Cost(NamedTuple):
-    """Operations on numbers, and bytes read and written; `exact=False` if these are least ones."""
+    """Operations, and bytes read and written; lower bounds if `exact=False`."""
 
     flops: float = 0.0
     bytes: float = 0.0
@@ -34,7 +34,7 @@ class Cost(NamedTuple):
         return Cost(self.flops + other.flops, self.bytes + other.bytes, self.exact and other.exact)
 
     def times(self, count: float) -> Cost:
-        """As often as that."""
+        """Return the cost of `count` runs."""
         return Cost(self.flops * count, self.bytes * count, self.exact)
 
 
@@ -44,7 +44,7 @@ _CALLS = (
 )  # fmt: skip
 _LOOPS = ("scan", "while", "cond")
 
-# Per matrix of m rows and n columns (n of both where square), with all that is computed.
+# For a matrix of m rows and n columns (n of both if square), with all results.
 _FORMULAS: dict[str, Callable[[float, float], float]] = {
     "cholesky": lambda m, n: n**3 / 3,
     "lu": lambda m, n: m * n**2 - n**3 / 3,
@@ -61,7 +61,7 @@ _FORMULAS: dict[str, Callable[[float, float], float]] = {
 
 
 def cost_of_function(function: Callable[..., PyTree], *likes: PyTree) -> tuple[Cost, PyTree] | None:
-    """The cost of a function, and its result as avals; `None` if something would become dense."""
+    """Return the cost of a function and its result as avals; `None` if it would densify."""
     try:
         with _marks.scope(on=False), densify("error"):
             closed, out = jax.make_jaxpr(function, return_shape=True)(*likes)
@@ -71,13 +71,13 @@ def cost_of_function(function: Callable[..., PyTree], *likes: PyTree) -> tuple[C
 
 
 def cost_of_jaxpr(closed: Any) -> Cost:
-    """The cost of a jaxpr, loops as often as they run."""
+    """Return the cost of a jaxpr, with loops multiplied by their trips."""
     jaxpr = getattr(closed, "jaxpr", closed)
     if any(name in _LOOPS for name, _ in _walk(jaxpr)):
         return sum(map(cost_of_equation, jaxpr.eqns), Cost())
     try:
         found = _as_xla_says(_jaxprs.Closed(jaxpr) if closed is jaxpr else closed)
-    except Exception:  # effects, references, what has no lowering here: its equations one by one
+    except Exception:  # effects, references, no lowering here: count its equations one by one
         if len(jaxpr.eqns) <= 1:
             return Cost(exact=False)
         return sum(map(cost_of_equation, jaxpr.eqns), Cost())
@@ -85,7 +85,7 @@ def cost_of_jaxpr(closed: Any) -> Cost:
 
 
 def cost_of_equation(eqn: JaxEquation) -> Cost:
-    """The cost of one equation of JAX."""
+    """Return the cost of one equation of JAX."""
     name, inner = eqn.primitive.name, [j for _, j in _jaxprs.inner_jaxprs(eqn)]
     if name == "scan":
         return cost_of_jaxpr(inner[0]).times(eqn.params["length"])
@@ -109,7 +109,7 @@ _MOST = 4096
 
 
 def trips(equation: Equation) -> int | None:
-    """How often an equation runs its body; `None` if it decides while running."""
+    """Return how often an equation runs its body; `None` if that depends on data."""
     eqns = [equation.eqn]
     if equation.kind != "primitive":
         eqns = equation.eqn.params["jaxpr"].jaxpr.eqns
@@ -128,7 +128,7 @@ def _leaf(eqn: JaxEquation) -> Cost:
     try:
         run = lambda *args: _compat.bind_again(eqn, list(args))
         return _lowered(run, [v.aval for v in eqn.invars])
-    except Exception:  # what cannot stand alone
+    except Exception:  # an equation that cannot be lowered alone
         return Cost(exact=False)
 
 
@@ -147,7 +147,7 @@ def _lowered(run: Function, avals: Sequence[Aval]) -> Cost:
 
 
 def _missed(eqn: JaxEquation) -> Cost:
-    """What a call of LAPACK does, which XLA does not see."""
+    """Return the cost of a call of LAPACK, which XLA does not count."""
     name = eqn.primitive.name
     if name not in _FORMULAS and name != "triangular_solve":
         return Cost()
@@ -169,12 +169,12 @@ def _counted(eqn: JaxEquation) -> float:
 
 
 def _walk(jaxpr: OpenJaxpr) -> Iterator[tuple[str, JaxEquation]]:
-    """The equations that run, also of inner jaxprs."""
+    """Yield the equations that run, also those of inner jaxprs."""
     for eqn in jaxpr.eqns:
         yield eqn.primitive.name, eqn
         inner = list(_jaxprs.inner_jaxprs(eqn))
         if eqn.primitive.name == "custom_linear_solve":
-            inner = inner[2:3]  # how to multiply, and its transpose, serve derivatives
+            inner = inner[2:3]  # the other programs serve derivatives
         elif eqn.primitive.name.startswith("custom_"):
             inner = inner[:1]
         for _, one in inner:

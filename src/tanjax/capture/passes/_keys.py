@@ -1,8 +1,8 @@
-"""Which values of a program, and of the programs in it, are one value.
+"""The identity of values across a program and the programs in it.
 
-A typed value is known by its structure and by the variables of the jaxpr in it. A loop, a branch or
-a call gives variables of its own to what it takes from outside and keeps: `scopes` says which, so
-that a value can be followed into the bodies.
+The key of a typed value is its structure and its variables in the jaxpr. A loop, a branch or a call
+gives its own variables to values that it takes from outside and keeps. `scopes` returns the pairs,
+so that a pass can follow a value into the bodies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .._program import Program
 Leaf: TypeAlias = "JaxVariable | Static | _Number"
 Key = tuple[PyTreeDef, tuple[Leaf, ...]]  # the structure, and the leaves
 
-# What is run once by each call of it; everything else with a loop inside may run it often.
+# These run their program once per call; any other equation with a loop inside may repeat it.
 _ONCE = (
     "jit", "pjit", "checkpoint", "remat", "remat2", "grad", "value_and_grad", "vjp", "jvp",
     "linearize", "vmap", "adjoint", "ctrl",
@@ -36,7 +36,7 @@ _LOOPS = ("scan", "while")
 
 
 def key_of(x: Operand | None) -> Key | None:
-    """What a value is known by; `None` of literals."""
+    """Return the key of a value; `None` for literals."""
     if not isinstance(x, Variable):
         return None
     leaves, tree = jax.tree.flatten(x.skeleton)
@@ -62,13 +62,13 @@ class _Number:
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """A program in an equation, and what of it is what outside: the variables of both, by pairs."""
+    """A program in an equation, with the pairs of its variables and those outside."""
 
     program: Program
     outer: Mapping[JaxVariable, JaxVariable]
 
     def key_outside(self, key: Key) -> Key | None:
-        """The key that a value of the program has outside; `None` of what is made inside."""
+        """Return the key of a value outside of the program; `None` for a value made inside."""
         tree, leaves = key
         fixed = [x if isinstance(x, Static | _Number) else self.outer.get(x) for x in leaves]
         known = tuple(x for x in fixed if x is not None)
@@ -76,7 +76,7 @@ class Scope:
 
 
 def scopes(equation: Equation) -> Iterator[Scope]:
-    """The programs of an equation, with what they take from outside and keep."""
+    """Yield the programs of an equation, with the values that they take from outside and keep."""
     for slot in equation.slots.values():
         for program, group in zip(slot.programs, slot.consts, strict=True):
             pairs: dict[JaxVariable, JaxVariable] = {}
@@ -98,7 +98,7 @@ def _pairs(inner: PyTree, outer: PyTree) -> Iterator[tuple[PyTree, PyTree]]:
 
 
 def _kept(equation: Equation, name: str) -> Sequence[Operand]:
-    """What a program of an equation of JAX takes first, and in every run alike."""
+    """Return the first operands of an inner program of JAX that are the same in every run."""
     kind, inputs = equation.eqn.primitive.name, equation.inputs
     if kind in _LOOPS:
         tested, fixed, _, _ = _compat.Loop.of(equation.eqn.params).cut(inputs)
@@ -109,7 +109,7 @@ def _kept(equation: Equation, name: str) -> Sequence[Operand]:
 
 
 def runs_often(equation: Equation) -> bool:
-    """Whether an equation may run its programs more than once."""
+    """True if an equation may run its programs more than once."""
     if equation.kind == "primitive":
         return equation.eqn.primitive.name in _LOOPS
     if equation.name in _ONCE or equation.name in _BRANCHES:
@@ -118,12 +118,12 @@ def runs_often(equation: Equation) -> bool:
 
 
 def is_branch(equation: Equation) -> bool:
-    """Whether an equation runs one of its programs only."""
+    """True if an equation runs only one of its programs."""
     return equation.name in _BRANCHES
 
 
 def values_outside(key: Key, value_of: Callable[[JaxVariable], AnyArray]) -> PyTree:
-    """The value with some key, from the values of its leaves."""
+    """Return the value of a key, from the values of its leaves."""
     tree, leaves = key
     fill = lambda x: x.value if isinstance(x, Static) else value_of(x)
     return jax.tree.unflatten(
@@ -138,7 +138,7 @@ def _literal(x: _Number) -> AnyArray:
 def values_by_variable(
     equation: Equation, env: Mapping[Variable, PyTree]
 ) -> dict[JaxVariable, AnyArray]:
-    """What the variables of the jaxpr stand for that an equation and its programs read."""
+    """Return the values of the jaxpr's variables that an equation and its programs read."""
     groups = [group for slot in equation.slots.values() for group in slot.consts]
     found: dict[JaxVariable, AnyArray] = {}
     for x in (*equation.inputs, *(v for group in groups for v in group)):

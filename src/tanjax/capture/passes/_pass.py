@@ -1,10 +1,10 @@
-"""What every pass is: a function of a function, and of a program.
+"""The form of every pass: a function of a function, and of a program.
 
     tj.jit(f, passes=[tj.passes.share_factorizations])
     tj.passes.share_factorizations(f)(x)
     tj.passes.share_factorizations.rewrite(program)
 
-Sharp edge. A pass that is called on a function captures it at every call; `tj.jit` does so once.
+Sharp edge. A pass on a function captures the function at every call; `tj.jit` captures it once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .._program import Program
 
 
 class Rewriter(Interpreter):
-    """An interpreter that is made anew for every program, and counts what it changed.
+    """An interpreter that is new for every program, and counts its changes.
 
-    **Fields:** `changes`; `frame`: what `frame_of` made for the innermost program that runs.
+    **Fields:** `changes`; `frame`: the result of `frame_of` for the innermost running program.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Rewriter(Interpreter):
         return self._frames[-1]
 
     def frame_of(self, program: Program) -> Any:
-        """The state of one run of a program, inner ones too; nothing unless a pass says what."""
+        """Return the state of one run of a program, also of inner ones; `None` by default."""
         return None
 
     def run(
@@ -53,7 +53,7 @@ class Rewriter(Interpreter):
 
 
 class Pass:
-    """A rewriting of programs that agrees with what they did to rounding; never done unasked."""
+    """A rewriting of programs that keeps results up to rounding; applied only on request."""
 
     def __init__(self, name: str, rewriter: type[Rewriter], doc: str) -> None:
         self.__name__ = self.__qualname__ = name
@@ -61,12 +61,12 @@ class Pass:
         self._rewriter = rewriter
 
     def __call__(self, f: Callable[..., PyTree] | Program) -> Callable[..., PyTree]:
-        """The function that runs `f`, or a program, rewritten; JAX transforms it."""
+        """Return a function that runs `f`, or a program, rewritten; JAX can transform it."""
         self._check(callable(f), f)
         return self._rewriter()(f)
 
     def rewrite(self, program: Program) -> Program:
-        """The rewritten program; the program itself if there was nothing to do."""
+        """Return the rewritten program, or the program itself if nothing changed."""
         self._check(isinstance(program, Program), program)
         rewriter = self._rewriter()
         new = rewriter.rewrite(program)

@@ -1,10 +1,10 @@
 """Types for matrices whose construction shows their structure.
 
-Who writes `jnp.diag(d)` or `a + a.T` knows more than the array says. Where such a matrix is first
-given to an operation it gets the type that says so, and the operation is dispatched on it.
+An author of `jnp.diag(d)` or `a + a.T` knows more than the array shows. The first operation that
+takes such a matrix gets it in the type of its structure, and is dispatched on that type.
 
-Sharp edges. A symmetric matrix is not known to be positive definite. What leaves the program, or is
-used by JAX's own functions, is dense as before.
+Sharp edges. A symmetric matrix is not known to be positive definite. Matrices that the program
+returns, or that JAX's own functions use, stay dense.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _OF_ONE = (
     tj.solve, tj.inv, tj.logdet, tj.slogdet, tj.det, tj.inv_quad_logdet, tj.quadratic_form,
     tj.trace, tj.cholesky, tj.factorize,
 )  # fmt: skip
-# A product with a symmetric or triangular matrix takes what a dense one takes; the Cholesky factor
-# of a Kronecker product is not that of a dense matrix where both factors are negative.
+# A product with a symmetric or triangular matrix costs as much as a dense product. The Cholesky
+# factor of a Kronecker product is not the dense one if both factors are negative.
 _NO_GAIN = ("Symmetric", "Triangular")
 _CHOLESKY = ("Symmetric", "Diagonal", "Identity", "Scaled")
 
 
 class Typed:
-    """A matrix whose type is known; made once, in the program that made the matrix."""
+    """A matrix of known type; made once, in the program that made the matrix."""
 
     def __init__(self, name: str, build: Build) -> None:
         self.name, self._build = name, build
         self._value: Matrix | None = None
 
     def value(self) -> Matrix:
-        """The matrix in its type."""
+        """Return the matrix in its type."""
         if self._value is None:
             self._value = self._build()
         return self._value
@@ -66,14 +66,14 @@ class Promote(Walker):
             self._outside = before
 
     def _into(self, equation: Equation) -> dict[JaxVariable, Typed]:
-        """What the programs of an equation know of matrices that they take from outside."""
+        """Return the known types of matrices that the programs of an equation take from outside."""
         by_leaf = {v.skeleton: v for v in self.walk.users if v.kind is None}
         found = {}
         for scope in scopes(equation):
             for inner, outer in scope.outer.items():
                 known = self._typed(by_leaf[outer]) if outer in by_leaf else None
                 if known is not None:
-                    known.value()  # here: what is made in a body belongs to the body
+                    known.value()  # make it here: a value made in a body belongs to the body
                     found[inner] = known
         return found
 
@@ -123,7 +123,7 @@ class Promote(Walker):
         return known.value()
 
     def _stays(self, equation: Equation) -> bool:
-        """Whether all who use the results dispatch on what they get."""
+        """True if all users of the results dispatch on the type of their operand."""
         users = [(v, u) for v in equation.outputs if v is not None for u in self.walk.uses(v)]
         return all(
             u is not None and (is_product(u) or (u.target in _OF_ONE and u.inputs[0] is v))
@@ -136,11 +136,13 @@ promote = Pass(
     Promote,
     """Give matrices the array type that their construction shows.
 
-    Diagonal (`jnp.diag(d)`), triangular (`jnp.tril`, `jnp.triu`), Kronecker (`jnp.kron`), multiples
-    of the identity (`c * jnp.eye(n)`), symmetric (`a + a.T`, `b @ b.T`, `x[:, None] * x`, and what
-    is computed from such entry by entry), where they are given to `solve`, `inv`, `logdet`,
-    `slogdet`, `det`, `inv_quad_logdet`, `quadratic_form`, `trace`, `cholesky`, `factorize` and
-    products. Read in the program, never in numbers.
+    Diagonal (`jnp.diag(d)`), triangular (`jnp.tril`, `jnp.triu`), Kronecker (`jnp.kron`) and
+    multiples of the identity (`c * jnp.eye(n)`). Symmetric: `a + a.T`, `b @ b.T`,
+    `x[:, None] * x`, and entrywise functions of these.
+
+    A matrix gets its type where it is an argument of `solve`, `inv`, `logdet`, `slogdet`, `det`,
+    `inv_quad_logdet`, `quadratic_form`, `trace`, `cholesky`, `factorize` or a product. The pass
+    reads the program, never numbers.
 
     **Cost:** a second trace. **Derivative:** that of the operations on the types.
     """,

@@ -1,12 +1,12 @@
 """The same product in another order, where that is cheaper.
 
-`(a @ b) @ x` multiplies matrices where `a @ (b @ x)` multiplies vectors, `inv(a) @ b` inverts where
-`solve(a, b)` would do. Products that nobody else uses are taken apart into chains, and put together
-in the best order, by the cost of the products of the types at hand. A determinant of a product is
-that of the factors, and a diagonal plus a thin product stays one: `LowRankUpdate`.
+`(a @ b) @ x` multiplies matrices where `a @ (b @ x)` multiplies vectors. `inv(a) @ b` inverts where
+`solve(a, b)` would do. Products with a single user are split into chains and multiplied in the best
+order, by the costs of products of the known types. A determinant of a product is that of the
+factors. A diagonal plus a thin product becomes a `LowRankUpdate`.
 
-Sharp edge. Another order rounds differently, and where a product over- or underflows the other
-order may not, or the other way round.
+Sharp edge. Another order rounds differently. It may over- or underflow where the written order does
+not, or the other way round.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reassociate(Walker):
         return out
 
     def _later(self, equation: Equation, args: Sequence[Value]) -> Later:
-        """What is computed only if a user cannot do without it; all users are of this program."""
+        """Defer a result until a user needs it; all its users are in this program."""
 
         def build() -> AnyArray:
             out = self.default(equation, *map(force, args))
@@ -77,7 +77,7 @@ class Reassociate(Walker):
         return self._later(equation, (a,))
 
     def _goes_on(self, equation: Equation) -> bool:
-        """Whether the only user is a product, which takes this one apart."""
+        """True if the only user is a determinant, or a product that splits this one."""
         (out,) = equation.outputs
         users = self.walk.uses(out) if out is not None else []
         if len(users) != 1 or users[0] is None or out is None or out.kind is Unitful:
@@ -88,7 +88,7 @@ class Reassociate(Walker):
         return self._opens(first, 0) if first is out else self._opens(second, 1)
 
     def _opens(self, x: Operand, side: int) -> bool:
-        """Whether a product may be taken apart: nobody else uses it, and it has no vector inside.
+        """True if a product may be split: it has one user, and no vector inside.
 
         A vector is at an end of a chain: on the left of `x @ a`, on the right of `a @ x`.
         """
@@ -117,12 +117,12 @@ class Reassociate(Walker):
         return Factor(value, self.walk.value(made.inputs[0]) if self._only_multiplies(x) else None)
 
     def _only_multiplies(self, x: Operand) -> bool:
-        """Whether an inverse is for products alone; few, as it costs three factorisations."""
+        """True if only products use an inverse, at most three: it costs three factorisations."""
         users = self.walk.uses(x)
         return len(users) <= 3 and all(is_product(u) or _is_quadratic(u, x) for u in users)
 
     def _written(self, equation: Equation) -> tuple[float, PyTree]:
-        """The cost of the products in the order in which they are written, and the result."""
+        """Return the cost of the products in their written order, and the result."""
         (a, first), (b, second) = (self._part(x, i) for i, x in enumerate(equation.inputs))
         known = product_cost(first, second)
         return (a + b + known[0], known[1]) if known else (float("inf"), self._like(equation))
@@ -192,7 +192,7 @@ class Reassociate(Walker):
         return out
 
     def _update(self, equation: Equation, a: Natural, b: Natural) -> PyTree | None:
-        """A diagonal plus a thin product, for those who make use of it."""
+        """Return a diagonal plus a thin product as `LowRankUpdate`, if all users profit from it."""
         (out,) = equation.outputs
         users = self.walk.uses(out) if out is not None else []
         if not users or out is None or out.kind is not None:
@@ -220,7 +220,7 @@ def _struct(aval: Aval) -> jax.ShapeDtypeStruct:
 
 
 def _fit(factors: list[Factor]) -> bool:
-    """Whether a chain is of matrices, with vectors at its ends, in one dtype."""
+    """True if a chain consists of matrices of one dtype, with vectors only at its ends."""
     if len(factors) > MOST:
         return False
     shapes = [shape_of(f.value) for f in factors]
@@ -237,7 +237,7 @@ def _is_quadratic(user: Equation | None, x: Operand) -> bool:
 
 
 def _in_range(a: Array, b: Array, otherwise: Callable[[], Array]) -> Array:
-    """`a * b`, if neither number is at an end of its range, where the product would be wrong."""
+    """Return `a * b`, or `otherwise()` if a factor has over- or underflowed."""
     tiny = jnp.finfo(a.dtype).tiny
     size = jnp.abs(a), jnp.abs(b)
     fine = jnp.isfinite(a) & jnp.isfinite(b) & (size[0] >= tiny) & (size[1] >= tiny)
@@ -247,15 +247,17 @@ def _in_range(a: Array, b: Array, otherwise: Callable[[], Array]) -> Array:
 reassociate = Pass(
     "reassociate",
     Reassociate,
-    """Put products in the order that costs least, and use what products and inverses are made of.
+    """Multiply in the cheapest order, and use the factors of products and inverses.
 
-    `(a @ b) @ x` becomes `a @ (b @ x)`, longer chains get their best order by dynamic programming;
-    `inv(a) @ b`, `b @ inv(a)` and `quadratic_form(inv(a), b)` become solves; `logdet`, `slogdet`
-    and `det` of a product become those of square factors, `logdet(inv(a))` becomes `-logdet(a)`;
-    a `Diagonal` plus a product of thin matrices becomes a `LowRankUpdate` where it is solved with.
-    Only products that nobody else uses are taken apart.
+    - `(a @ b) @ x` becomes `a @ (b @ x)`; dynamic programming orders longer chains.
+    - `inv(a) @ b`, `b @ inv(a)` and `quadratic_form(inv(a), b)` become solves.
+    - `logdet`, `slogdet` and `det` of a product become those of square factors.
+    - `logdet(inv(a))` becomes `-logdet(a)`.
+    - A `Diagonal` plus a product of thin matrices becomes a `LowRankUpdate` if it is solved with.
+
+    Only products with a single user are split.
 
     **Cost:** a second trace, and one trace for each product of types that is considered.
-    **Derivative:** that of what is computed instead.
+    **Derivative:** that of the replacement.
     """,
 )

@@ -1,13 +1,13 @@
-"""One factorisation for all that asks for one of the same matrix.
+"""One factorisation for all equations that need one of the same matrix.
 
-`tj.solve` and `tj.logdet` of one matrix factorise it twice, a loop that solves with the same matrix
-in every step as often as it runs. So all uses of a matrix are counted first, those in bodies as
-well; a matrix that is used more than once is factorised where it is first needed, outside of the
-loops that keep it, and handed on.
+`tj.solve` and `tj.logdet` of one matrix factorise it twice; a loop that solves with the same matrix
+in every step factorises it in each. So this pass first counts all uses of a matrix, also those in
+bodies. A matrix with several uses is factorised where it is first needed, outside of the loops that
+keep it, and passed on.
 
-Sharp edges. Only what is the same value by the program counts, not what has equal numbers. A matrix
-of a type whose factorization would be dense is left alone. XLA merges equal factorisations of one
-computation by itself: what is spared there is time to compile.
+Sharp edges. Two matrices are the same only if they are one value of the program; equal numbers do
+not count. A matrix whose type has a dense factorization is unchanged. XLA merges equal
+factorisations of one computation by itself: there the pass saves only time to compile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BY_FACTOR: dict[Function, _factors.ByFactor] = {
 
 
 class Frame:
-    """The run of one program: what is factorised in it, and what is to be."""
+    """The run of one program: its factorizations, and the matrices to factorise."""
 
     def __init__(self, shared: set[Key], given: dict[Key, Factorization]) -> None:
         self.shared, self.factors = shared, dict(given)
@@ -81,7 +81,7 @@ class ShareFactorizations(Rewriter):
             self._given = before
 
     def _factor(self, frame: Frame, key: Key, matrix: Callable[[], PyTree]) -> Factorization:
-        """The factorization of a matrix: made in this frame, which outlives all who use it."""
+        """Return the factorization of a matrix, made in this frame, which outlives its users."""
         if key not in frame.factors:
             frame.factors[key] = tj.factorize(matrix())
         self.changes += 1
@@ -90,7 +90,7 @@ class ShareFactorizations(Rewriter):
     # -- uses ------------------------------------------------------------------------------
 
     def _uses(self, program: Program) -> Counter[Key]:
-        """How often a program asks for factors of each matrix; in loops twice at least."""
+        """Count how often a program needs factors of each matrix; a use in a loop counts twice."""
         if program not in self._counts:
             found: Counter[Key] = Counter()
             for equation in program:
@@ -111,7 +111,7 @@ class ShareFactorizations(Rewriter):
                 if outside is not None:
                     inside[outside] += count
             counts.append(inside)
-        if is_branch(equation):  # only what every branch asks for is asked for
+        if is_branch(equation):  # a need counts only if every branch has it
             common = set.intersection(*map(set, counts)) if counts else set()
             return Counter({key: min(c[key] for c in counts) for key in common})
         total: Counter[Key] = sum(counts, Counter())
@@ -143,7 +143,7 @@ class ShareFactorizations(Rewriter):
 
 
 def _can_share(equation: Equation) -> bool:
-    """Whether an equation asks for factors that `tj.factorize` has."""
+    """True if an equation needs factors that `tj.factorize` has."""
     target = equation.target
     if equation.kind != "operation" or not equation.inputs or equation.params:
         return False
@@ -154,13 +154,13 @@ def _can_share(equation: Equation) -> bool:
     if factors is None:
         return False
     if target in (tj.det, tj.cholesky):
-        # The derivative of a determinant that is zero is the adjugate, which no LU knows.
+        # The derivative of a zero determinant is the adjugate, which no LU factorisation gives.
         return factors.plan.cholesky is not None and factors.unit is None
     return True
 
 
 def _as_before(equation: Equation, out: PyTree) -> PyTree:
-    """A result in the types that the equation has; `None` if it is none of these."""
+    """Return a result in the types of the equation; `None` if its arrays differ."""
     wanted = equation.out_tree[0].unflatten(equation.out_tree[1])
     shapes = [x.aval for x in jax.tree.leaves(wanted)]
     given = [jax.typeof(x) for x in jax.tree.leaves(out)]
@@ -172,11 +172,11 @@ def _as_before(equation: Equation, out: PyTree) -> PyTree:
 share_factorizations = Pass(
     "share_factorizations",
     ShareFactorizations,
-    """Factorise every matrix once, for all that solve with it or ask for its determinant.
+    """Factorise every matrix once, for all solves with it and all its determinants.
 
-    `solve`, `logdet`, `slogdet`, `inv`, `inv_quad_logdet`, and of positive definite matrices `det`
-    and `cholesky` (samples), of one matrix take one `tj.factorize`, also where some of these are in
-    loops that keep the matrix: it is factorised outside, and passed in.
+    `solve`, `logdet`, `slogdet`, `inv` and `inv_quad_logdet` of one matrix share one
+    `tj.factorize`. So do `det` and `cholesky` (samples) of a positive definite matrix. If some
+    of these are in loops that keep the matrix, it is factorised outside of them, and passed in.
 
     **Cost:** a second trace. **Derivative:** that of `tj.factorize`: by the matrix.
     """,

@@ -1,8 +1,8 @@
-"""What the construction of a dense matrix says about it.
+"""The array types that the construction of a dense matrix shows.
 
 `a + a.T`, `b @ b.T`, `x[:, None] * x` are symmetric, `jnp.diag(d)` is diagonal, `jnp.tril(a)`
 triangular, `jnp.kron(a, b)` a Kronecker product, `c * jnp.eye(n)` a multiple of the identity. This
-is read in the equations alone, never in numbers.
+module reads only equations, never numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._definitions import Walk, is_product
 
 Build = Callable[[], Matrix]
 
-_LARGEST = 4096  # rows of a mask that is looked at
+_LARGEST = 4096  # rows of the largest mask that is evaluated
 _ODD = ("sin", "tan", "sinh", "tanh", "asin", "atan", "asinh", "atanh", "cbrt", "erf", "sign")
 _EVEN = ("abs", "cos", "cosh", "square")
 _ELEMENTWISE = (
@@ -32,7 +32,7 @@ _MOST_DEEP = 50
 
 
 def structured(walk: Walk, x: Variable) -> tuple[str, Build] | None:
-    """The array type that the construction of a dense matrix shows, and how to make it."""
+    """Return the array type that the construction of a dense matrix shows, and its constructor."""
     if x.kind is not None or len(x.skeleton.aval.shape) != 2:
         return None
     if not jnp.issubdtype(x.skeleton.aval.dtype, jnp.inexact):
@@ -71,7 +71,7 @@ def _is_jax(equation: Equation | None, *names: str) -> bool:
 
 
 def _diagonal(walk: Walk, x: Variable, made: Equation) -> tuple[str, Build] | None:
-    """`jnp.diag(d)`: on the main diagonal, if the matrix has no more rows than entries."""
+    """Recognise `jnp.diag(d)` on the main diagonal, with no more rows than entries."""
     if not _is_jax(made, "_diag", "diag", "diagflat") or len(made.inputs) != 1:
         return None
     (entries,) = made.inputs
@@ -85,10 +85,9 @@ def _is_kron(made: Equation) -> bool:
 
 
 def _triangle(made: Equation) -> bool | None:
-    """Whether a mask keeps the lower triangle (`True`), the upper one, or another part (`None`).
+    """Return `True` if a mask keeps the lower triangle, `False` for the upper, else `None`.
 
-    Where it starts is a parameter that the equation does not show: it is asked what it does to
-    ones.
+    The equation does not show the diagonal where it starts, so the mask is applied to ones.
     """
     if not _is_jax(made, "tril", "triu") or len(made.inputs) != 1 or not _is_square(made.inputs[0]):
         return None
@@ -106,7 +105,7 @@ def _triangle(made: Equation) -> bool | None:
 
 
 def _identity(walk: Walk, x: Operand) -> tuple[str, Build] | None:
-    """`jnp.eye(n)`, and a number times it."""
+    """Recognise `jnp.eye(n)`, and its product with a number."""
     if _is_eye(walk, x):
         assert isinstance(x, Variable)
         n, dtype = _shape(x)[0], x.skeleton.aval.dtype
@@ -126,7 +125,7 @@ def _identity(walk: Walk, x: Operand) -> tuple[str, Build] | None:
 
 
 def _is_eye(walk: Walk, x: Operand) -> bool:
-    """Rows and columns counted, compared, and the answer as numbers."""
+    """True if counted rows and columns are compared and the answer is converted to numbers."""
     made = walk.origin(x, "convert_element_type")
     if not _is_jax(made, "convert_element_type") or not _is_square(x) or made is None:
         return False
@@ -137,7 +136,7 @@ def _is_eye(walk: Walk, x: Operand) -> bool:
 
 
 def _counts(walk: Walk, x: Operand) -> int | None:
-    """The axis along which a matrix counts from zero."""
+    """Return the axis along which a matrix counts from zero."""
     made = walk.origin(x, "iota", "add")
     if _is_jax(made, "add") and made is not None:
         zeros = [v for v in made.inputs if isinstance(v, Literal) and np.all(v.value == 0)]
@@ -150,7 +149,7 @@ def _counts(walk: Walk, x: Operand) -> int | None:
 
 
 def _parity(walk: Walk, x: Operand, depth: int = 0) -> int:
-    """1 of a symmetric matrix or a scalar, -1 of an antisymmetric matrix, 0 of others."""
+    """Return 1 for a symmetric matrix or a scalar, -1 for an antisymmetric one, otherwise 0."""
     if _shape(x) == () and (isinstance(x, Literal) or x.kind is None):
         return 1
     if depth > _MOST_DEEP or not _is_square(x):
@@ -195,7 +194,7 @@ def _of_primitive(walk: Walk, made: Equation, of: Callable[[Operand], int]) -> i
 
 
 def _is_crossed(walk: Walk, a: Operand, b: Operand) -> bool:
-    """Whether one is the transpose of the other: a matrix, or a column and a row."""
+    """True if one is the transpose of the other: matrices, or a column and a row."""
     if _is_transpose(walk, a, b) or _is_transpose(walk, b, a):
         return True
     first, second = walk.origin(a, "broadcast_in_dim"), walk.origin(b, "broadcast_in_dim")
@@ -208,13 +207,13 @@ def _is_crossed(walk: Walk, a: Operand, b: Operand) -> bool:
 
 
 def _is_transpose(walk: Walk, a: Operand, b: Operand) -> bool:
-    """Whether `a` was made as the transpose of `b`."""
+    """True if `a` was made as the transpose of `b`."""
     made = walk.origin(a, "transpose")
     return made is not None and made.inputs[0] is b and len(_shape(b)) == 2
 
 
 def _is_gram(walk: Walk, made: Equation) -> bool:
-    """`b @ b.T`, `b.T @ b`, or both contracted over the same axis."""
+    """Recognise `b @ b.T`, `b.T @ b`, or a product of both over the same axis."""
     a, b = made.inputs
     if is_product(made):
         return _is_transpose(walk, a, b) or _is_transpose(walk, b, a)
@@ -223,5 +222,5 @@ def _is_gram(walk: Walk, made: Equation) -> bool:
 
 
 def is_transpose(walk: Walk, a: Operand, b: Operand) -> bool:
-    """Whether one of two matrices was made as the transpose of the other."""
+    """True if one of two matrices was made as the transpose of the other."""
     return _is_transpose(walk, a, b) or _is_transpose(walk, b, a)
