@@ -15,14 +15,6 @@ FAST ?= tests/library/test_layering.py tests/units tests/registry tests/scale/gr
 TYPES := --tanjax-check tanjax
 CASES := $(TYPES) --tanjax-check tanjax_rules
 
-# Whose every sentence has a subject and an end. A room joins when its prose is rewritten, and stays.
-PROSE := docs/pages \
-    src/tanjax/jaxprs \
-    src/tanjax/kernels \
-    $(filter-out src/tanjax/units/_table.py,$(wildcard src/tanjax/units/*.py)) \
-    $(filter-out docs/examples/solar_system.py,$(wildcard docs/examples/*)) \
-    $(filter-out docs/check_prose.py,$(wildcard docs/*.py))
-
 BIN := $(VENV)/bin
 
 # One thread per process: the test workers share the cores, and timings compare like with like.
@@ -87,7 +79,7 @@ lint: $(VENV)/.ready-test  ## style, formatting, types and prose
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy src rules
-	$(BIN)/python docs/check_prose.py README.md CHANGELOG.md CONTRIBUTING.md $(PROSE)
+	$(BIN)/python docs/check_prose.py
 
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml

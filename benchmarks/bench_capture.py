@@ -33,7 +33,7 @@ import tanjax as tj
 HERE = pathlib.Path(__file__).parent
 HEADER = ["what", "time, ms", "compared with", "time, ms", "ratio", "budget"]
 HIGHER = ["equation", "plain trace, ms", "captured, ms", "more per equation, ms"]
-GATE = "What a call pays when nothing is captured"
+GATE = "The cost of a call without capture"
 
 Calls = dict[str, Callable[[], Any]]
 

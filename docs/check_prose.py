@@ -1,6 +1,7 @@
 """Report sentences that a stranger reads twice: without an agent, or with too many words.
 
-    python docs/check_prose.py README.md docs/pages src/tanjax/units
+    python docs/check_prose.py                        # everything but `OPEN`
+    python docs/check_prose.py docs/pages src/tanjax/units
 
 The check skips code, tables, headings and formulas of Markdown. In Python it reads docstrings,
 comments and texts of four words and more (errors, hints). Each finding shows the place, the words
@@ -8,11 +9,32 @@ and the plain form.
 """
 
 import ast
+import inspect
 import io
 import pathlib
 import re
 import sys
 import tokenize
+
+# Rooms whose prose is still to be rewritten; the list may only get shorter.
+OPEN = (
+    "src/tanjax/scale",
+    "src/tanjax/transforms",
+    "src/tanjax_torch",
+    "rules/tanjax_rules/linalg",
+)
+# Files with texts that are code or tables: words to refuse, data, templates, names of functions.
+NO_PROSE = (
+    "docs/check_prose.py",
+    "property_tests/soak/_programs.py",
+    "src/tanjax/units/_table.py",
+    "tests/support/calls/_doors.py",
+    "tests/support/calls/_lax.py",
+)
+EVERYTHING = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "src", "rules", "docs", "benchmarks"),
+    *("tests/support", "property_tests/soak"),
+)
 
 # The longest sentence in words. The aim is 20 words; lists and names of functions may need more.
 LONGEST = 35
@@ -90,7 +112,8 @@ def paragraphs_of_markdown(text):
     paragraph, start = [], 1
     for number, line in enumerate([*text.splitlines(), ""], 1):
         new_item = re.match(r"\s*([-*+]|\d+\.) ", line)
-        skipped = not line.strip() or re.match(r"\s*(#|\||<|:::|!!!|>>> )|^    make ", line)
+        is_code = not paragraph and line.startswith("    ") and not new_item
+        skipped = not line.strip() or is_code or re.match(r"\s*(#|\||<|:::|!!!|>>> )", line)
         if (skipped or new_item) and paragraph:
             yield start, "\n".join(paragraph)
             paragraph = []
@@ -108,7 +131,8 @@ def paragraphs_of_python(text):
             and isinstance(node.value, str)
             and len(node.value.split()) > 3
         ):
-            prose = re.sub(r"^\s*(>>>|\.\.\.) .*$", "", node.value, flags=re.MULTILINE)
+            written = inspect.cleandoc(node.value)
+            prose = re.sub(r"^\s*(>>>|\.\.\.) .*$", "", written, flags=re.MULTILINE)
             for start, paragraph in paragraphs_of_markdown(prose):
                 yield node.lineno + start - 1, paragraph
     comment, start, before = [], 0, 0
@@ -130,12 +154,13 @@ def paragraphs_of_python(text):
 
 
 def files(arguments):
-    """Yield the Markdown and Python files that the arguments name, and those in named folders."""
-    for argument in map(pathlib.Path, arguments):
-        found = argument.rglob("*") if argument.is_dir() else [argument]
-        yield from sorted(
-            path for path in found if path.suffix in (".md", ".py") and "site" not in path.parts
-        )
+    """Yield the Markdown and Python files of the arguments, or of `EVERYTHING` but `OPEN`."""
+    skipped = NO_PROSE if arguments else (*NO_PROSE, *OPEN)
+    for argument in map(pathlib.Path, arguments or EVERYTHING):
+        for path in sorted(argument.rglob("*") if argument.is_dir() else [argument]):
+            is_open = any(path.is_relative_to(name) for name in skipped)
+            if path.suffix in (".md", ".py") and "site" not in path.parts and not is_open:
+                yield path
 
 
 def check(arguments):

@@ -60,7 +60,7 @@ def energy_and_its_gradient(names: list[str], system: System, console: Console) 
     """Check one gradient of the energy: the forces, the momenta and the specific energies."""
     energy, slope = tj.value_and_grad(total_energy)(system)
     console.print(f"total energy: {energy.to('J'):.6e}", highlight=False)
-    console.print("its gradient, in units that nobody wrote:")
+    console.print("its gradient, in units that tanjax derives:")
     for field, name in (("position", "N"), ("velocity", "kg m / s"), ("mass", "J / kg")):
         derivative = getattr(slope, field)
         console.print(f"  by {field:8} {derivative.unit} = {name}", highlight=False)

@@ -1,4 +1,4 @@
-"""What rules of every pack ask of matrices with a few diagonals."""
+"""Widths and paddings of matrices with a few diagonals, for rules of every pack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules of every pack do about dtypes."""
+"""Casts of dtypes, for rules of every pack."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FullStorage: TypeAlias = Shaped[tj.Symmetric | tj.Hermitian, "n n"]
 
 
 def all_square(parts: Iterable[AnyArray]) -> bool:
-    """Whether every part is square: then each is on the diagonal, and has its own functions."""
+    """Return whether every part is square: then each part has its own functions."""
     return all(part.shape[0] == part.shape[1] for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""Signs of factors, and what a type knows of its own."""
+"""Signs of factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tanjax.typing import SquareMatrix
 
 
 def oriented(factors: tuple[SquareMatrix, ...]) -> list[SquareMatrix]:
-    r"""Square factors of the same product, of which at most the last has a negative trace.
+    r"""Return square factors of the same product; at most the last has a negative trace.
 
     $(-A) \otimes (-B)$ is definite where $A \otimes B$ is, and has its Cholesky factor and root.
     """
@@ -25,7 +25,7 @@ def oriented(factors: tuple[SquareMatrix, ...]) -> list[SquareMatrix]:
 
 
 def is_positive(a: SquareMatrix) -> bool:
-    """Whether the type says so."""
+    """Return whether the type promises that a matrix is definite."""
     return isinstance(a, tj.Identity) or bool(getattr(a, "definite", False))
 
 

@@ -1,11 +1,11 @@
 """Equal blocks of a `BlockDiagonal` matrix as one batch.
 
-A product or a factorisation of a small matrix takes less time than starting it does, so that many
-of them are one call of a batched routine, and a program that does not grow with their number.
+A product or a factorisation of a small matrix takes less time than its start. So one call of a
+batched routine serves all blocks, and the program does not grow with their number.
 
-Sharp edge: where a process has several devices, blocks that are arrays of their own stay apart.
-Their rows may be spread over the devices, which is not known while a program is traced, and a batch
-of them would be sent around. Those of `tj.BlockDiagonal.from_stack` are a batch in any case.
+Sharp edge: if a process has several devices, separate blocks stay apart. Their rows may be spread
+over the devices, and a trace does not show that. A batch of them would be sent around. The blocks
+of `tj.BlockDiagonal.from_stack` always are a batch.
 """
 
 from __future__ import annotations

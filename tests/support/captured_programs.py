@@ -212,7 +212,7 @@ class Draw:
         return lambda env: {y: bounded(f(env[x], env))}
 
     def _unused(self, depth):
-        self.say(depth, "something that nobody uses")
+        self.say(depth, "an unused value")
 
         def step(env):
             tj.Kronecker(env["D"], env["m"])

@@ -31,7 +31,7 @@ FAULTS: dict[str, dict[str, str]] = {
         "det of a singular matrix had a finite wrong gradient": (
             "kernels/test_determinant.py"
         ),
-        "wrap_natural_pullback dropped a hidden part in silence": (
+        "wrap_natural_pullback dropped a hidden part silently": (
             "registry/test_natural.py::test_a_part_that_is_dropped_is_warned_of"
         ),
         "LSMR and normal equations solved a system without a solution": (

@@ -129,7 +129,7 @@ def _kronecker_sum(terms: Sequence[tj.Kronecker]) -> tj.KroneckerSum | None:
 
 
 def _scaled_by_diagonals(a: tj.Kronecker, b: tj.Kronecker) -> tuple[Shifted, Vector] | None:
-    """`a + b`, of which one has diagonal factors, each of one sign: as that one, scaled."""
+    """Return `a + b` as a scaled sum, if one has diagonal factors, each of one sign."""
     for product, noise in ((a, b), (b, a)):
         if all(isinstance(f, tj.Diagonal) or _multiple(f) is not None for f in noise.factors):
             diagonals = [jnp.real(f.diagonal()) for f in noise.factors]

@@ -76,7 +76,7 @@ def qr_blocks(a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced") -> tj.Q
 
 
 def _are_tall(shapes: Iterable[Sequence[int]], mode: str) -> bool:
-    """Whether `R` of every part is square."""
+    """Return whether `R` of every part is square."""
     return all(m == n or (m > n and mode != "complete") for m, n in shapes)
 
 

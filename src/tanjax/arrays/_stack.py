@@ -1,9 +1,8 @@
 """Many equal parts of one array, kept and worked as one batch.
 
-A tuple of 400 small matrices is 400 leaves: a program that takes them apart, and gives as many
-gradients back, spends its time on starting things. Here the parts are one array with a leading
-axis, and what is done to each of them is one call under `jax.vmap`. A `Stack` is also a
-sequence of its parts, like a tuple of them.
+A tuple of 400 small matrices is 400 leaves. A program that takes them apart, and returns as many
+gradients, spends its time on starting kernels. Here the parts are one array with a leading axis,
+and one call under `jax.vmap` serves all of them. A `Stack` is also a sequence of its parts.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Stack(Sequence[PyTree]):
 
     @property
     def length(self) -> int:
-        """The number of parts, a symbolic one of `jax.export` too, of which there is no `len`."""
+        """The number of parts; `len` refuses the symbolic numbers of `jax.export`."""
         shape = self.array.shape
         return shape[max(len(shape) - 3, 0)]  # numbers and vectors have no batch
 

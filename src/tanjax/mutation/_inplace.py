@@ -300,11 +300,13 @@ def inplace(
 ) -> InPlace | Callable[[Function], InPlace]:
     """Make an in-place function of a function that writes to some of its arguments.
 
-    It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
-    attributes that it reads are those of that call, unless a closure or an attribute holds what JAX
-    is tracing. `jit=False` runs it anew each time. Of a method the instance is the first argument,
-    a pytree or static. An error of the compiled program at run
-    time loses what the Refs hold; with `jit=False` they hold what they held.
+    It is compiled once for arguments of one kind, as under `jax.jit`: it reads globals, closures
+    and attributes in that call alone. If a closure or an attribute holds a traced value, the call
+    is not compiled. `jit=False` runs the function each time. The instance of a method is its first
+    argument, a pytree or static.
+
+    If the compiled program fails at run time, the Refs lose their values; with `jit=False` they
+    keep them.
 
     **Arguments:** `mutates`: the name, or the names, of the arguments that the function writes to.
     `*args` and `**kwargs` are a tuple and a dict, and one argument each of transition and rules. In

@@ -331,11 +331,12 @@ def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
 
     **Arguments:** `a`, `(n, n)`, of any type; a dense one also `(..., n, n)`.
     **Returns:** a `Factorization` `f`, a pytree: `f.solve(b)`, `f.logdet()`, `f.slogdet()`,
-    `f.inv_quad(b)`, `f.diagonal_of_inverse()`, and of a definite matrix `f.root() @ z`. Cholesky
-    for `Symmetric` and `Hermitian` with `definite=True`, nothing for what needs no factor
-    (`Diagonal`, `Circulant`, `Permutation`), in the band, by factors and blocks, by the
-    eigenvectors of factors for a Hermitian `Kronecker` plus `c * tj.Identity(n)` or a `Kronecker`
-    of `Diagonal`s and for `KroneckerSum`, by Woodbury for `LowRankUpdate`, LU for the others.
+    `f.inv_quad(b)`, `f.diagonal_of_inverse()`, and `f.root() @ z` of a definite matrix.
+    `Symmetric` and `Hermitian` with `definite=True` use Cholesky, `LowRankUpdate` uses Woodbury.
+    `Diagonal`, `Circulant` and `Permutation` need no factor. Bands, `Kronecker` and
+    `BlockDiagonal` factorise their bands, factors and blocks. `KroneckerSum`, and a Hermitian
+    `Kronecker` plus `c * tj.Identity(n)` or a `Kronecker` of `Diagonal`s, use the eigenvectors of
+    the factors. Other matrices use LU.
     **Cost:** one factorisation, for all values and derivatives to any order.
     **Raises:** `ShapeError` if a structured `a` is not square. A singular or indefinite matrix
     gives `inf` or `nan`, as `solve` does.

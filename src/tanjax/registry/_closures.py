@@ -1,4 +1,4 @@
-"""What a function holds besides its arguments: closures, defaults, attributes."""
+"""Values that a function holds besides its arguments: closures, defaults, attributes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _LIBRARIES = ("jax", "jaxlib", "tanjax")  # of their objects only the function t
 
 
 def closes_over_tracers(*things: object) -> bool:
-    """Whether callables or objects hold values that JAX is tracing: then no rule can see them.
+    """Return whether callables or objects hold values that JAX is tracing.
 
-    A compiled call would not see them either, if it was compiled when they were numbers.
+    No rule sees such values, nor does a call that was compiled when they were numbers.
     """
     return any(isinstance(v, _compat.Tracer) for v in held_by(*things))
 
 
 def held_by(*things: object) -> Iterator[object]:
-    """What they reach through cells, defaults, attributes and the callables among these.
+    """Yield the numbers, arrays and objects in cells, defaults and attributes of callables.
 
-    Numbers, arrays and objects; neither texts nor modules, nor globals.
+    Callables among these are searched, too; texts, modules and globals are not.
     """
     seen: dict[int, object] = {}  # holds them, so that no identity is used again
     stack: list[object] = list(things)
@@ -78,12 +78,12 @@ def _filled(cell: types.CellType) -> bool:
 
 
 def holds_functions(x: PyTree) -> bool:
-    """Whether a callable is a tree in which functions stand among the arrays, as in an MLP."""
+    """Return whether a callable is a tree of functions and arrays, such as an MLP."""
     return callable(x) and not is_static_value(x) and any(map(is_static_value, jax.tree.leaves(x)))
 
 
 def as_partial(x: Function) -> Partial:
-    """Such a callable as one whose leaves are arrays alone; the functions are static."""
+    """Return a callable with functions among its leaves as one with arrays alone."""
     leaves, tree = jax.tree.flatten(x)
     fixed = tuple((i, leaf) for i, leaf in enumerate(leaves) if is_static_value(leaf))
     moving = [leaf for leaf in leaves if not is_static_value(leaf)]

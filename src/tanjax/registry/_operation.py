@@ -429,10 +429,10 @@ def operation(
 ) -> Operation | Callable[[Function], Operation]:
     """Make a function of arrays an operation, with the function as generic implementation.
 
-    It is compiled once for arguments of one kind, as under `jax.jit`: globals, closures and
-    attributes that it reads are those of that call, unless a closure or an attribute holds what JAX
-    is tracing. `jit=False` runs it anew each time. Of a method the instance is the first argument,
-    a pytree or static.
+    It is compiled once for arguments of one kind, as under `jax.jit`: it reads globals, closures
+    and attributes in that call alone. If a closure or an attribute holds a traced value, the call
+    is not compiled. `jit=False` runs the function each time. The instance of a method is its first
+    argument, a pytree or static.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters always
     are static); in a dict each has a `check(operation, name, value)`. `dense`: the generic

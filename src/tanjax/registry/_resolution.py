@@ -72,7 +72,7 @@ class Resolution:
     checked: list[Rule] = dataclasses.field(default_factory=list)
 
     def functions(self) -> list[Function]:
-        """What runs in a call: the implementation and the rules."""
+        """Return the functions that run in a call: the implementation and the rules."""
         chosen = self.implementation.function if self.implementation else self.operation.generic
         return [f for f in (chosen, *(r and r.function for r in (self.rule, self.push))) if f]
 

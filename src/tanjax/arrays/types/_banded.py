@@ -42,7 +42,7 @@ class Banded(AbstractArray):
     **Arguments:** `bands`, shape `(lower + upper + 1, n)`: the diagonals from the uppermost to the
     lowest, every entry in its column, $a_{ij}$ at `bands[upper + i - j, j]`, as in
     `scipy.linalg.solve_banded`. The corners of `bands` are outside of the matrix: the constructor
-    makes them zero, whatever they hold.
+    overwrites them with zeros.
 
     **Maps:** isometric; $J^\top Y$ reads the diagonals of the band. **Raises:** `ShapeError` if
     `bands` has not one row for every diagonal.

@@ -53,10 +53,10 @@ class Permutation(AbstractArray):
     **Arguments:** `indices`, integers `0 … n - 1` in any order, shape `(n,)`; `dtype` of the
     matrix, by default JAX's default floating dtype. `Permutation(jnp.argsort(x)) @ x` is sorted.
 
-    No tangent space: natural (co)tangents are `Zero`, what JAX carries for `indices` is `float0`.
+    No tangent space: natural (co)tangents are `Zero`, and JAX carries `float0` for `indices`.
     A product moves rows or columns, the inverse is the transpose, and the determinant is the
-    parity, `sign()`. **Raises:** `ShapeError` if `indices` are not a permutation; not while JAX
-    traces them, when their values are unknown: then products gather whatever they say.
+    parity, `sign()`. **Raises:** `ShapeError` if `indices` are not a permutation. While JAX traces
+    them their values are unknown: products then gather by them unchecked.
 
     >>> (Permutation(jnp.array([2, 0, 1])) @ jnp.array([5.0, 6.0, 7.0])).tolist()
     [7.0, 5.0, 6.0]

@@ -48,15 +48,15 @@ class Sparse(AbstractArray):
 
     **Arguments:** `values`, shape `(p,)`; `indices`, integers of shape `(p, 2)`, row and column of
     every value; `shape`, `(m, n)`. Places come in any order, and values at one place are added up,
-    as by `jax.experimental.sparse.BCOO`: a matrix may be assembled from its elements. Stored is
-    each place once, by rows and then by columns: `values`, `indices`, `nnz` say what is stored.
+    as by `jax.experimental.sparse.BCOO`: a matrix may be assembled from its elements. `values`,
+    `indices` and `nnz` have each place once, by rows and then by columns.
 
     **Maps:** isometric; $J^\top Y$ reads `Y` at the places, $O(pk)$ for an `Outer` of $k$ columns.
     A stored zero has a derivative, a place that is not stored has none.
 
-    The pattern is static: `indices` must be known when JAX traces, and a new one compiles anew.
+    The pattern is static: `indices` must be known when JAX traces, and a new one compiles again.
     `replace(values=...)` keeps it. **Cost:** $O(pk)$ for a product with $k$ columns. Systems and
-    determinants form the dense matrix, visibly.
+    determinants form the dense matrix, with a `DensifyWarning`.
 
     **Raises:** `ShapeError` if places are outside of `shape`, traced, or as many as no values.
 
