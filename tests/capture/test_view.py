@@ -413,3 +413,10 @@ def test_nothing_of_the_version_in_the_text():
     for word in ("ft_in", "linear=", "unroll", "_split_transpose", "sharding", "pjit"):
         assert word not in text
     assert "tril" in text
+
+
+def test_an_equation_is_read_only():
+    (equation,) = tj.capture(lambda x: 2 * x)(jnp.ones(2)).equations
+    with pytest.raises(AttributeError, match=r"read only; got a value for `name`"):
+        equation.name = "add"
+    assert equation.name == "mul"

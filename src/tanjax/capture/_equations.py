@@ -9,6 +9,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._errors import message
 from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import Function
 from tanjax.arrays import stored_of
@@ -92,6 +93,15 @@ class Equation:
         "_lost", "_place", "call", "eqn", "inputs", "kind", "name", "out_tree", "outputs",
         "params", "programs", "slots", "target",
     )  # fmt: skip
+    kind: Kind
+    name: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Variable | None, ...]
+    params: dict[str, Any]
+    programs: dict[str, Program]
+    slots: dict[int, SlotView]
+    _lost: Callable[[], Sequence[str]]
+    _place: JaxEquation | None
     # Set only for kinds that have them; others hold `None`, and a reader checks `kind` first.
     target: Function
     eqn: JaxEquation
@@ -115,11 +125,31 @@ class Equation:
         slots: Mapping[int, SlotView] | None = None,
         lost: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        self.kind, self.name, self._place = kind, name, place
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        self.params, self.programs = dict(params or {}), dict(programs or {})
-        self.target, self.eqn, self._lost = target, eqn, lost
-        self.call, self.out_tree, self.slots = call, out_tree, dict(slots or {})
+        fields = {
+            "kind": kind,
+            "name": name,
+            "inputs": tuple(inputs),
+            "outputs": tuple(outputs),
+            "params": dict(params or {}),
+            "programs": dict(programs or {}),
+            "target": target,
+            "eqn": eqn,
+            "call": call,
+            "out_tree": out_tree,
+            "slots": dict(slots or {}),
+            "_lost": lost,
+            "_place": place,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            message(
+                f"an equation is read only; got a value for `{name}`.",
+                hint="rewrite programs with a `tj.Interpreter`.",
+            )
+        )
 
     @property
     def source(self) -> str:
