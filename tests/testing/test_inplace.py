@@ -362,7 +362,7 @@ def test_call_that_checks_nothing_is_refused():
     f, (x, y) = squared()
     with pytest.raises(TypeError, match="not an in-place function"):
         check_inplace(f.transition, x, y)
-    with pytest.raises(tj.MutationError, match="makes Refs of its own"):
+    with pytest.raises(tj.MutationError, match="the kit makes the Refs"):
         check_inplace(f, jax.new_ref(x), y)
     with pytest.raises(ValueError, match="unknown stage"):
         check_inplace(f, x, y, skip=("batches",))

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat
 from tanjax._typing import AnyArray
+from tanjax.jaxprs import KINDS, Kind
 
 from ._equations import Equation
 from ._program import Program
@@ -25,8 +26,8 @@ def walk_loop(
 
     Results are cast to the types of the program, as a body may compute in weaker types.
     """
-    run = _WALKED.get(equation.eqn.primitive.name)
-    return None if run is None else list(run(equation, walk, operands))
+    kind = KINDS.get(equation.eqn.primitive.name)
+    return list(_WALKED[kind](equation, walk, operands)) if kind in _WALKED else None
 
 
 def _flat(program: Program, walk: Walk) -> Callable[..., list[AnyArray]]:
@@ -88,6 +89,9 @@ def _while(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequ
 
 
 _WALKED = {
-    "jit": _call, "pjit": _call, "remat": _checkpoint, "remat2": _checkpoint,
-    "checkpoint": _checkpoint, "cond": _cond, "scan": _scan, "while": _while,
-}  # fmt: skip
+    Kind.JIT: _call,
+    Kind.CHECKPOINT: _checkpoint,
+    Kind.BRANCH: _cond,
+    Kind.SCAN: _scan,
+    Kind.WHILE: _while,
+}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tanjax.jaxprs import Kind, names_of
+
 from ._equations import Equation, Literal, Operand, Variable
 from ._types import value_text
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from ._program import Program
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_LOOPS = ("scan", "while", "cond", "custom_jvp_call", "custom_vjp_call", "checkpoint", "shard_map")
+_LOOPS = names_of(*(Kind.SCAN, Kind.WHILE, Kind.BRANCH, Kind.CALL, Kind.CHECKPOINT, Kind.DEVICES))
 _UNSHOWN = ("sharding", "out_sharding", "jvp", "fwd", "bwd", "ctx_mesh", "compiler_options_kvs")
 
 

@@ -30,6 +30,7 @@ from tanjax import _compat, _jaxprs
 from tanjax._errors import CaptureError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._typing import AnyArray
+from tanjax.jaxprs import KINDS, Kind
 
 from ._known_states import States
 
@@ -112,7 +113,7 @@ def _split(
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if any(v is LINEAR for v in values):
-            outs, pull = _RULES.get(eqn.primitive.name, _by_jax)(eqn, values)
+            outs, pull = _RULES.get(KINDS.get(eqn.primitive.name), _by_jax)(eqn, values)
             moving = [v for v, x in zip(eqn.invars, values, strict=True) if x is LINEAR]
             tape.append((eqn, moving, pull))
         else:
@@ -178,7 +179,7 @@ def _depends(jaxpr: OpenJaxpr, flags: Sequence[bool]) -> list[bool]:
 
 
 def _equation_depends(eqn: JaxEquation, given: Sequence[bool]) -> list[bool]:
-    rule = _RULES.get(eqn.primitive.name)
+    rule = _RULES.get(KINDS.get(eqn.primitive.name))
     if rule is _call:
         return _depends(_called(eqn)[0], given)
     if rule is _cond:
@@ -349,11 +350,9 @@ def _not_linear(name: str, what: str, eqn: JaxEquation) -> CaptureError:
     )
 
 
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint",
-          "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # fmt: skip
-_RULES: dict[str, Callable[[JaxEquation, Sequence[Value]], tuple[list[Value], Pull]]] = {
-    **dict.fromkeys(_CALLS, _call),
-    "cond": _cond,
-    "scan": _scan,
-    "while": _while,
+_RULES: dict[Kind | None, Callable[[JaxEquation, Sequence[Value]], tuple[list[Value], Pull]]] = {
+    **dict.fromkeys((Kind.JIT, Kind.CALL, Kind.CHECKPOINT), _call),
+    Kind.BRANCH: _cond,
+    Kind.SCAN: _scan,
+    Kind.WHILE: _while,
 }

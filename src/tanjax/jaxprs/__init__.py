@@ -4,6 +4,7 @@ from ._nested import (
     KINDS as KINDS,
     Kind as Kind,
     given as given,
+    names_of as names_of,
     nested_jaxprs as nested_jaxprs,
     trips as trips,
 )

@@ -47,6 +47,12 @@ class Kind(enum.Enum):
 
 KINDS = {name: kind for kind in Kind for name in kind.value}  # by the name of a primitive
 
+
+def names_of(*kinds: Kind) -> tuple[str, ...]:
+    """Return the names of the primitives of some kinds."""
+    return tuple(name for kind in kinds for name in kind.value)
+
+
 # The parameters that can store the jaxpr of a call.
 _KEYS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 

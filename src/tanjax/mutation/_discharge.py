@@ -43,13 +43,12 @@ from tanjax import _compat, transforms
 from tanjax._errors import MutationError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr, Steps
 from tanjax._typing import Function
+from tanjax.jaxprs import Kind, names_of
 
 from ._access import accumulate, is_linear, path_of, read, write
 from ._explained import explained
 from ._jax_refs import is_ref, is_view
 from ._uses import (
-    CALLS,
-    CHECKPOINTS,
     constants,
     equation_makes_refs,
     makes_refs,
@@ -453,9 +452,9 @@ _RULES: dict[str, DischargeRule] = {
     "get": _get,
     "swap": _swap,
     "addupdate": _addupdate,
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    **dict.fromkeys(CALLS, _call),
-    **dict.fromkeys(CHECKPOINTS, _checkpoint),
+    **dict.fromkeys(names_of(Kind.SCAN), _scan),
+    **dict.fromkeys(names_of(Kind.WHILE), _while),
+    **dict.fromkeys(names_of(Kind.BRANCH), _cond),
+    **dict.fromkeys(names_of(Kind.JIT), _call),
+    **dict.fromkeys(names_of(Kind.CHECKPOINT), _checkpoint),
 }

@@ -13,13 +13,12 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from tanjax import _compat
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Steps
+from tanjax.jaxprs import KINDS, Kind, given, nested_jaxprs
 
 from ._access import path_of
 
-CALLS = ("jit", "pjit", "closed_call", "core_call")
-CHECKPOINTS = ("remat2", "checkpoint", "remat")
+_HANDED = (Kind.JIT, Kind.CHECKPOINT, Kind.SCAN, Kind.WHILE, Kind.BRANCH)
 _USES: weakref.WeakKeyDictionary[OpenJaxpr, tuple[frozenset[str], ...]] = (
     weakref.WeakKeyDictionary()
 )
@@ -38,16 +37,8 @@ def constants(jaxpr: Steps) -> list[PyTree]:
 
 def bodies(eqn: JaxEquation) -> Iterator[tuple[Steps, Sequence[JaxVariable]]]:
     """Yield the jaxprs of an equation that may receive Refs, with their operands."""
-    name, params = eqn.primitive.name, eqn.params
-    if name in CALLS or name in CHECKPOINTS or name == "scan":
-        yield params["jaxpr"], eqn.invars
-    elif name == "while":
-        tested, fixed, carry, _ = _compat.Loop.of(params).cut(eqn.invars)
-        yield params["cond_jaxpr"], [*tested, *carry]
-        yield params["body_jaxpr"], [*fixed, *carry]
-    elif name == "cond":
-        for branch in params["branches"]:
-            yield branch, eqn.invars[1:]
+    if KINDS.get(eqn.primitive.name) in _HANDED:
+        yield from zip(nested_jaxprs(eqn), given(eqn, eqn.invars), strict=True)
 
 
 def uses(program: Steps) -> tuple[frozenset[str], ...]:

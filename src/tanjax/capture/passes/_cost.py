@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tanjax._errors import CaptureError, describe, message
+from tanjax.jaxprs import Kind, names_of
 
 from .._equations import Equation
 from .._print import classes
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 _WIDTH = 110
 # Equations that run their programs; derivatives and maps run programs made from theirs.
 _OPEN = (
-    "scan", "while", "while_loop", "fori_loop", "for_loop", "cond", "switch", "map", "jit", "pjit",
-    "checkpoint", "remat", "remat2",
-)  # fmt: skip
+    *names_of(Kind.SCAN, Kind.WHILE, Kind.BRANCH, Kind.JIT, Kind.CHECKPOINT),
+    *("while_loop", "fori_loop", "for_loop", "switch", "map"),
+)
 _BRANCHES = ("cond", "switch")
 
 

@@ -19,6 +19,7 @@ from tanjax._errors import NoRuleError
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import densify
+from tanjax.jaxprs import KINDS, Kind, nested_jaxprs
 
 from .._equations import Equation
 
@@ -38,11 +39,8 @@ class Cost(NamedTuple):
         return Cost(self.flops * count, self.bytes * count, self.exact)
 
 
-_CALLS = (
-    "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call",
-    "custom_vjp_call", "custom_vjp_call_jaxpr",
-)  # fmt: skip
-_LOOPS = ("scan", "while", "cond")
+_CALLS = (Kind.JIT, Kind.CALL, Kind.CHECKPOINT)
+_LOOPS = (Kind.SCAN, Kind.WHILE, Kind.BRANCH)
 
 # For a matrix of m rows and n columns (n of both if square), with all results.
 _FORMULAS: dict[str, Callable[[float, float], float]] = {
@@ -73,7 +71,7 @@ def cost_of_function(function: Callable[..., PyTree], *likes: PyTree) -> tuple[C
 def cost_of_jaxpr(closed: Any) -> Cost:
     """Return the cost of a jaxpr, with loops multiplied by their trips."""
     jaxpr = getattr(closed, "jaxpr", closed)
-    if any(name in _LOOPS for name, _ in _walk(jaxpr)):
+    if any(KINDS.get(name) in _LOOPS for name, _ in _walk(jaxpr)):
         return sum(map(cost_of_equation, jaxpr.eqns), Cost())
     try:
         found = _as_xla_says(_jaxprs.Closed(jaxpr) if closed is jaxpr else closed)
@@ -86,14 +84,14 @@ def cost_of_jaxpr(closed: Any) -> Cost:
 
 def cost_of_equation(eqn: JaxEquation) -> Cost:
     """Return the cost of one equation of JAX."""
-    name, inner = eqn.primitive.name, [j for _, j in _jaxprs.inner_jaxprs(eqn)]
-    if name == "scan":
+    kind, inner = KINDS.get(eqn.primitive.name), nested_jaxprs(eqn)
+    if kind is Kind.SCAN:
         return cost_of_jaxpr(inner[0]).times(eqn.params["length"])
-    if name == "while":
+    if kind is Kind.WHILE:
         return sum(map(cost_of_jaxpr, inner), Cost())._replace(exact=False)
-    if name == "cond":
+    if kind is Kind.BRANCH:
         return max(map(cost_of_jaxpr, inner))
-    if name in _CALLS and inner:
+    if kind in _CALLS and inner:
         return cost_of_jaxpr(inner[0])
     avals = tuple(_known(v) for v in eqn.invars)
     key = (eqn.primitive, str(eqn.params), tuple(map(str, avals)))
@@ -113,10 +111,10 @@ def trips(equation: Equation) -> int | None:
     eqns = [equation.eqn]
     if equation.kind != "primitive":
         eqns = equation.eqn.params["jaxpr"].jaxpr.eqns
-    names = [eqn.primitive.name for eqn in eqns]
-    if "while" in names:
+    kinds = [KINDS.get(eqn.primitive.name) for eqn in eqns]
+    if Kind.WHILE in kinds:
         return None
-    lengths = [eqn.params["length"] for eqn in eqns if eqn.primitive.name == "scan"]
+    lengths = [e.params["length"] for e, k in zip(eqns, kinds, strict=True) if k is Kind.SCAN]
     return int(np.prod(lengths)) if lengths else 1
 
 

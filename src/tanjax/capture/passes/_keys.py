@@ -19,6 +19,7 @@ from tanjax import _compat, _jaxprs
 from tanjax._jaxpr_types import JaxLiteral, JaxVariable
 from tanjax._marks import Static
 from tanjax._typing import AnyArray
+from tanjax.jaxprs import Kind, names_of
 
 from .._equations import Equation, Literal, Operand, Variable
 from .._program import Program
@@ -28,11 +29,11 @@ Key = tuple[PyTreeDef, tuple[Leaf, ...]]  # the structure, and the leaves
 
 # These run their program once per call; any other equation with a loop inside may repeat it.
 _ONCE = (
-    "jit", "pjit", "checkpoint", "remat", "remat2", "grad", "value_and_grad", "vjp", "jvp",
-    "linearize", "vmap", "adjoint", "ctrl",
-)  # fmt: skip
-_BRANCHES = ("cond", "switch")
-_LOOPS = ("scan", "while")
+    *names_of(Kind.JIT, Kind.CHECKPOINT),
+    *("grad", "value_and_grad", "vjp", "jvp", "linearize", "vmap", "adjoint", "ctrl"),
+)
+_BRANCHES = (*names_of(Kind.BRANCH), "switch")
+_LOOPS = names_of(Kind.SCAN, Kind.WHILE)
 
 
 def key_of(x: Operand | None) -> Key | None:
@@ -103,7 +104,7 @@ def _kept(equation: Equation, name: str) -> Sequence[Operand]:
     if kind in _LOOPS:
         tested, fixed, _, _ = _compat.Loop.of(equation.eqn.params).cut(inputs)
         return tested if name.startswith("cond") else fixed
-    if kind == "cond":
+    if kind in names_of(Kind.BRANCH):
         return inputs[1:]
     return inputs if kind in _ONCE else ()
 

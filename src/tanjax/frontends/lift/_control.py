@@ -13,6 +13,7 @@ from typing import Any
 from tanjax import _compat
 from tanjax._errors import UnitError, message
 from tanjax._jaxpr_types import JaxEquation
+from tanjax.jaxprs import Kind, names_of, nested_jaxprs
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
@@ -30,23 +31,7 @@ def inner(closed: Any, operands: list[Found]) -> list[Found]:
     return infer(jaxpr, list(map(literal_unit, consts)), operands)
 
 
-@unit_rule(
-    "pjit",
-    "jit",
-    "closed_call",
-    "core_call",
-    "remat",
-    "checkpoint",
-    "remat2",
-    "shard_map",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
-    "custom_lin",
-    "run_state",
-    "xla_call",
-    "custom_jvp_call_jaxpr",
-)
+@unit_rule(*names_of(Kind.JIT, Kind.CALL, Kind.CHECKPOINT, Kind.DEVICES, Kind.OPAQUE))
 def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     params = eqn.params
     name = params.get("name")
@@ -57,12 +42,11 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     if _compat.jax_function_of(eqn) == "det" and isinstance(operands[0], Unit):
         # JAX 0.12 replaces zero pivots by a plain 1, which no matrix in metres can contain.
         return [operands[0] ** eqn.invars[0].aval.shape[-1]]
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        if key in params:
-            try:
-                return inner(params[key], operands)
-            except UnitError as error:
-                return _by_table(eqn, operands, error)
+    for closed in nested_jaxprs(eqn):
+        try:
+            return inner(closed, operands)
+        except UnitError as error:
+            return _by_table(eqn, operands, error)
     raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
 
 
@@ -86,13 +70,13 @@ def _by_table(eqn: JaxEquation, operands: list[Found], error: UnitError) -> list
     return apply_signature(name, fitting, operands, len(eqn.outvars))
 
 
-@unit_rule("cond")
+@unit_rule(*names_of(Kind.BRANCH))
 def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
     return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
 
 
-@unit_rule("while")
+@unit_rule(*names_of(Kind.WHILE))
 def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     p = eqn.params
     cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
@@ -102,7 +86,7 @@ def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     return carry
 
 
-@unit_rule("scan")
+@unit_rule(*names_of(Kind.SCAN))
 def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     p = eqn.params
     _, consts, carry, xs = _compat.Loop.of(p).cut(operands)

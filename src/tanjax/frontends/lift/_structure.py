@@ -31,6 +31,7 @@ from tanjax.arrays import (
     is_real,
     is_structured,
 )
+from tanjax.jaxprs import KINDS, Kind, names_of
 
 from ._entrywise import HANDLERS as ENTRYWISE, Kept
 from ._functions import Results, as_traced, named
@@ -88,8 +89,8 @@ def _kept(eqn: JaxEquation, operands: list[PyTree]) -> Results:
         closed: Any = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
         return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
     operands = list(map(made, operands))
-    if name in _CONTROL:
-        return _CONTROL[name](eqn, operands)
+    if KINDS.get(name) in _CONTROL:
+        return _CONTROL[KINDS.get(name)](eqn, operands)
     handler = _KEEPING.get(name)
     result = NotImplemented if handler is None else handler(eqn, *operands)
     kept = result is not NotImplemented and as_traced([result], eqn)
@@ -102,8 +103,8 @@ def _all_dense(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
     return [densified(x, name, hint) if is_structured(x) else x for x in operands]
 
 
-_CALLS = ("pjit", "jit", "closed_call", "remat", "remat2", "checkpoint")
-_NAMED = ("pjit", "jit", "custom_jvp_call")  # primitives of JAX's own functions
+_CALLS = names_of(Kind.JIT, Kind.CHECKPOINT)
+_NAMED = (*names_of(Kind.JIT), "custom_jvp_call")  # primitives of JAX's own functions
 
 
 # -- loops and branches ----------------------------------------------------------------------------
@@ -197,7 +198,11 @@ def _cond(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     return lax.switch(index, list(map(agreeing, branches)), rest)
 
 
-_CONTROL: dict[str, Function] = {"scan": _scan, "while": _while, "cond": _cond}
+_CONTROL: dict[Kind | None, Function] = {
+    Kind.SCAN: _scan,
+    Kind.WHILE: _while,
+    Kind.BRANCH: _cond,
+}
 
 
 # -- primitives ------------------------------------------------------------------------------------
