@@ -17,7 +17,7 @@ from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, collected from calls
-NOBODY: object = object()  # equal to no argument
+NOBODY: object = object()  # no argument is this object
 _NUMBERS = (float, int, complex, bool, str, type(None))
 
 Args: TypeAlias = tuple[PyTree, ...]  # of a call

@@ -1,4 +1,4 @@
-"""The arguments of a derivative, and the leaves of these that it differentiates.
+"""The arguments of a derivative, and the leaves that it differentiates.
 
 A tree may hold leaves without a derivative, integers and booleans, and leaves that JAX cannot
 trace, functions and texts. They stay in their places while the other leaves are traced.

@@ -57,7 +57,7 @@ def value_and_grad(
     types, factored or dense otherwise. It has `None` for leaves that are integers, booleans or no
     arrays (the activation function of a Module). The gradient of a quantity is a quantity, in
     `[loss]/[x]`. With `into` the function gives the value alone: it *adds* the gradient to the
-    buffers, and never plans it again. The gradient of a Ref is taken at its contents before the
+    buffers, and never plans it again. The gradient of a Ref is that by its contents before the
     call; afterwards the Ref holds the values that `f` wrote. With Refs `f` is traced.
 
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; for buffers

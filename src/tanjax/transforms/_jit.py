@@ -65,8 +65,8 @@ class _OtherUnits(Exception):
     """Raised by a trace for units that convert to the units of an earlier trace."""
 
 
-# The largest ratio of two units of one program, that of km and µm. Beyond it, squares and products
-# of numbers of order one would overflow or underflow without an error.
+# The largest ratio of two units of one program, by default that of km and µm. Beyond it, squares
+# and products of numbers of order one would overflow or underflow without an error.
 _FAR = {jnp.dtype(jnp.float16): 1.0, jnp.dtype(jnp.float64): 1e30, jnp.dtype(jnp.complex128): 1e30}
 _FAR_OTHERWISE = 1.01e9
 

@@ -235,7 +235,7 @@ class Making:
 
     @staticmethod
     def unchecked(entry: Entry, leaves: Leaves) -> Entry:
-        """Return the entry without flags, and with windows at least `_NEAR` wide if it has none."""
+        """Return the entry without flags; without windows, allow `_NEAR` bits around `leaves`."""
         from tanjax.scale.numbers import Window
 
         from ._watch import Watch, magnitudes_of
