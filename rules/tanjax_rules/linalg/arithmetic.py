@@ -1,8 +1,8 @@
 """Sums, differences, scalings and quotients.
 
-These are linear in each argument, so AD of a structured implementation is already as good as a
-rule; what matters here is which structure survives. Products of entries are in `entrywise`, sums of
-composite types with them.
+These operations are linear in each argument, so AD of a structured implementation is as good as a
+rule. This module decides which structure survives. Products of entries are in `entrywise`, sums of
+composite types beside those types.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def _is_inexact(x: AnyArray) -> bool:
 
 
 def _forgotten(a: Shaped[tj.AbstractArray, "*shape"]) -> Shaped[tj.AbstractArray, "*shape"]:
-    """The array without the promise to be definite."""
+    """Return the array without the promise to be definite."""
     return a.replace(definite=False) if getattr(a, "definite", False) else a
 
 
 def _have_one_space(a: tj.AbstractArray, b: tj.AbstractArray) -> bool:
-    """Whether two arrays add field by field: one linear type, and no index that may differ."""
+    """True if two arrays add field by field: one linear type, and no index that may differ."""
     if not a.is_linear or jax.tree.structure(a) != jax.tree.structure(b):
         return False
     pairs = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
@@ -69,7 +69,7 @@ def add_structured(
 def add_dense(
     a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[Array, " ..."]:
-    # The result is dense whatever one does, unless `b` is a scalar that would fill the structure.
+    # The result must be dense; warn only for a scalar `b`, which fills the structure.
     if jnp.shape(b) == ():
         return tj.densified(a, "add", HINT) + b
     return tj.destructure(a) + b
@@ -85,7 +85,7 @@ def dense_add(
 def either_order(
     first: type | tuple[type, ...], second: type | tuple[type, ...]
 ) -> Callable[[Function], Function]:
-    """Register an addition for both orders of its arguments; those of one type are as they come."""
+    """Register an addition for both orders of its arguments; equal types keep their order."""
 
     def register(function: Function) -> Function:
         def ordered(
@@ -222,7 +222,7 @@ def divide(
 
 
 def scale(a: Shaped[tj.AbstractArray, "*shape"], factor: Factor) -> Shaped[AnyArray, "*shape"]:
-    """`factor * a` for a scalar, in a type that can express it exactly."""
+    """Return `factor * a` for a scalar, in a type that can express it exactly."""
     multiple = a.scaled(factor)
     if multiple is not NotImplemented:
         return multiple

@@ -1,7 +1,7 @@
 """The closed algebra of diagonal, tridiagonal and banded matrices.
 
-A product or a sum of two bands is a band. It stays tridiagonal where no diagonal is added, and
-symmetric where the sum is.
+A product or a sum of two bands is a band. It stays tridiagonal if it has no other diagonals. A sum
+of symmetric types stays symmetric.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPARSER = (tj.Diagonal, tj.Identity)
 
 
 def stored_diagonals(a: Band | Sparser) -> Diagonals:
-    """The stored diagonals of a matrix by their offset."""
+    """Return the stored diagonals of a matrix by their offset."""
     if isinstance(a, SPARSER):
         return {0: a.diagonal()}
     lower, upper = widths(a)
@@ -39,13 +39,13 @@ def stored_diagonals(a: Band | Sparser) -> Diagonals:
 
 
 def in_columns(a: Band | Sparser) -> Diagonals:
-    """The stored diagonals with every entry in its column, zeros where there is none."""
+    """Return the stored diagonals with every entry in its column, padded with zeros."""
     n = a.shape[0]
     return {k: jnp.pad(d, diagonal_padding(n, k)) for k, d in stored_diagonals(a).items()}
 
 
 def from_columns(columns: Diagonals, *kinds: type) -> Band:
-    """The matrix with these diagonals, tridiagonal unless one it was made of is `Banded`."""
+    """Return the matrix with these diagonals: `Tridiagonal` if they fit and no kind is `Banded`."""
     lower, upper, n = -min(columns), max(columns), columns[0].shape[0]
     if tj.Banded in kinds or max(lower, upper) > 1:
         return tj.Banded(
@@ -58,7 +58,7 @@ def from_columns(columns: Diagonals, *kinds: type) -> Band:
 
 
 def band_times_band(a: Band | Sparser, b: Band | Sparser) -> Band:
-    """Column `j` of the product: entry `q` of the band of `b`, times column `j - q` of `a`."""
+    """Return the product: its column `j` sums entries `q` of `b` times columns `j - q` of `a`."""
     n = a.shape[0]
     out: Diagonals = {}
     left, right = in_columns(a), in_columns(b)
@@ -70,7 +70,7 @@ def band_times_band(a: Band | Sparser, b: Band | Sparser) -> Band:
 
 
 def diagonal_solve_band(a: SquareDiagonal, b: Band) -> Band:
-    """Every row of a band divided by an entry of the diagonal."""
+    """Divide every row of a band by an entry of the diagonal."""
     n = a.shape[0]
     divided = {k: d / a.diag[within(n, -k)] for k, d in stored_diagonals(b).items()}
     columns = {k: jnp.pad(d, diagonal_padding(n, k)) for k, d in divided.items()}
@@ -81,7 +81,7 @@ def diagonal_solve_band(a: SquareDiagonal, b: Band) -> Band:
 
 
 def band_add_band(a: Band | Sparser, b: Band | Sparser) -> Band:
-    """Diagonal by diagonal."""
+    """Add diagonal by diagonal."""
     left, right = in_columns(a), in_columns(b)
     ends = min(*left, *right), max(*left, *right)
     zeros = jnp.zeros_like(left[0])
@@ -93,7 +93,7 @@ def symmetric_and_sparser(
     a: Shaped[tj.SymTridiagonal | tj.Diagonal | tj.Identity, "n n"],
     b: Shaped[tj.SymTridiagonal | tj.Diagonal | tj.Identity, "n n"],
 ) -> Shaped[tj.SymTridiagonal, "n n"]:
-    """In either order; the sum is symmetric too."""
+    """Add in either order; the sum is symmetric, too."""
     if not isinstance(a, tj.SymTridiagonal):
         return symmetric_and_sparser(b, a)
     return a.replace(diag=a.diagonal() + b.diagonal())
@@ -103,7 +103,7 @@ def symmetric_and_sparser(
 
 
 def band_multiply(a: Band, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..."]:
-    """The zeros stay, and the other array is asked for its diagonals only."""
+    """Multiply entry by entry: the zeros stay, so only the diagonals of `b` are read."""
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
     n = a.shape[0]
@@ -121,7 +121,7 @@ def symmetric_multiply_symmetric(
 
 
 def _register() -> None:
-    """Every pair of which one is a band."""
+    """Register every pair of types with at least one band."""
     smooth: Any = {"differentiate": True}
     for kind in FAMILY:
         tj.multiply.implementation(kind, tj.Dense, **smooth)(band_multiply)
@@ -130,7 +130,7 @@ def _register() -> None:
         tj.matmul.implementation(tj.Diagonal, kind, **smooth)(band_times_band)
         for band in FAMILY:
             tj.matmul.implementation(kind, band, **smooth)(band_times_band)
-            if kind is band is tj.SymTridiagonal:  # two of them add field by field
+            if kind is band is tj.SymTridiagonal:  # sums of two are in `arithmetic`, by fields
                 tj.multiply.implementation(kind, band, **smooth)(symmetric_multiply_symmetric)
                 continue
             tj.add.implementation(kind, band, **smooth)(band_add_band)
@@ -147,7 +147,7 @@ _register()
 
 
 def cases() -> Iterator[Case]:
-    """One for every formula; `band_times_band` and `band_add_band` do not ask for the types."""
+    """One for every formula; `band_times_band` and `band_add_band` do not depend on the types."""
     from tanjax.testing import Case, Samples
 
     s = Samples(12)

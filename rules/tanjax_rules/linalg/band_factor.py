@@ -1,13 +1,14 @@
-r"""Elimination inside a band, and what is computed from it in $O(n b^2)$ and $O(n b)$.
+r"""Elimination inside a band, and systems and determinants by it, in $O(n b^2)$ and $O(n b)$.
 
 A band is kept by rows: `rows[i, j]` is the entry of row `i` at column `i - lower + j`, zero outside
-of the matrix. One step of the elimination sees the `lower + 1` rows that may hold the pivot of its
-column. The largest becomes the pivot (partial pivoting, so that no multiplier exceeds 1; rows are
-not scaled before), a new row enters, and nothing outside of the window is touched: a scan with a
-small carry, which XLA compiles to one loop on a CPU. On a GPU every step is a kernel of its own.
+of the matrix. One step of the elimination reads the `lower + 1` rows that may hold the pivot of its
+column. The row with the largest entry becomes the pivot row (partial pivoting, so that no
+multiplier exceeds 1; rows are not scaled before). Then a new row enters the window. The elimination
+is a scan with a small carry, which XLA compiles to one loop on a CPU. On a GPU every step is a
+kernel of its own.
 
-Sharp edge: rows are tuples, and the loops over them are unrolled, which is what keeps a narrow band
-fast. The program grows with the width of the band, not with `n`.
+Sharp edge: rows are tuples, and the loops over them are unrolled, so that narrow bands are fast.
+The program grows with the width of the band, not with `n`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from ..exports import exported
 
 @exported
 class BandFactor(NamedTuple):
-    """`n` steps of an elimination, with the rows before them.
+    """The `n` steps of an elimination, with the rows before it.
 
-    `upper`: the pivot rows from their pivot on, `(n, width)`. `multipliers` and `exchanged`,
-    `(n, lower)`: what was subtracted from the other rows, and which of them changed places with
-    the pivot row, one after the other.
+    `upper`: the pivot rows from their pivot on, `(n, width)`. `multipliers`, `(n, lower)`: the
+    multiples of the pivot row that were subtracted from the other rows. `exchanged`, `(n, lower)`:
+    true for each row, in order, that changed places with the pivot row.
     """
 
     rows: Shaped[Array, "n width"]
@@ -45,12 +46,12 @@ class BandFactor(NamedTuple):
 
 
 def within(n: int, offset: int) -> slice:
-    """The columns in which a diagonal has entries; of `-offset`, the rows."""
+    """Return the columns in which a diagonal has entries; for `-offset`, the rows."""
     return slice(max(0, offset), max(n - max(0, -offset), 0))
 
 
 def rows_of(a: Shaped[tj.AbstractArray, "n n"], lower: int, upper: int) -> Shaped[Array, "n width"]:
-    """The band of a matrix, by rows."""
+    """Return the band of a matrix, by rows."""
     n, offsets = a.shape[0], range(-lower, upper + 1)
     columns = [jnp.pad(a.off_diagonal(k), diagonal_padding(n, -k)) for k in offsets]
     return jnp.stack(columns, axis=1)
@@ -59,12 +60,12 @@ def rows_of(a: Shaped[tj.AbstractArray, "n n"], lower: int, upper: int) -> Shape
 def diagonal_of_rows(
     rows: Shaped[Array, "n width"], lower: int, offset: int
 ) -> Shaped[Array, " m"]:
-    """One diagonal of a band that is kept by rows."""
+    """Return a diagonal of a band that is kept by rows."""
     return rows[within(rows.shape[0], -offset), lower + offset]
 
 
 def transposed_rows(rows: Shaped[Array, "n width"], lower: int) -> Shaped[Array, "n width"]:
-    """The band of the transpose, by rows: its diagonal `k` was the diagonal `-k`."""
+    """Return the band of the transpose, by rows: its diagonal `k` was the diagonal `-k`."""
     n, offsets = rows.shape[0], range(lower - rows.shape[1] + 1, lower + 1)
     columns = [jnp.pad(diagonal_of_rows(rows, lower, -k), diagonal_padding(n, -k)) for k in offsets]
     return jnp.stack(columns, axis=1)
@@ -73,7 +74,7 @@ def transposed_rows(rows: Shaped[Array, "n width"], lower: int) -> Shaped[Array,
 def product(
     rows: Shaped[Array, "n width"], lower: int, b: Shaped[Array, "n k"]
 ) -> Shaped[Array, "n k"]:
-    """The band times a matrix."""
+    """Multiply a band by a matrix."""
     n, out = b.shape[0], jnp.zeros_like(b)
     for j in range(rows.shape[1]):
         k = j - lower
@@ -96,7 +97,7 @@ def band_factor(rows: Shaped[Array, "n width"], lower: int) -> BandFactor:
             exchange = jnp.abs(other[0]) > jnp.abs(pivot[0])
             pivot, others[i] = swap(exchange, pivot, other)
             exchanged.append(exchange)
-        is_zero = pivot[0] == 0  # then the whole column is
+        is_zero = pivot[0] == 0  # then the whole column is zero
         divisor = jnp.where(is_zero, jnp.ones_like(pivot[0]), pivot[0])
         factors = [other[0] / divisor for other in others]
         below = [other - m * pivot for m, other in zip(factors, others, strict=True)]
@@ -107,7 +108,7 @@ def band_factor(rows: Shaped[Array, "n width"], lower: int) -> BandFactor:
 
 
 def window_of(rest: tuple[Array, ...], entering: Array) -> tuple[Array, list[Array]]:
-    """The first row that may hold the pivot, and the others."""
+    """Return the first row that may hold the pivot, and the others."""
     rows = [*rest, entering]
     return rows[0], rows[1:]
 
@@ -115,7 +116,7 @@ def window_of(rest: tuple[Array, ...], entering: Array) -> tuple[Array, list[Arr
 def swap(
     condition: Bool[Array, ""], a: Shaped[Array, " k"], b: Shaped[Array, " k"]
 ) -> tuple[Shaped[Array, " k"], Shaped[Array, " k"]]:
-    """The two in exchanged order where the condition holds."""
+    """Exchange two rows if the condition holds."""
     return jnp.where(condition, b, a), jnp.where(condition, a, b)
 
 
@@ -132,7 +133,7 @@ def solve_band_transposed(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Arra
 def _linear_solve(
     f: BandFactor, b: Shaped[Array, "n k"], *, transposed: bool
 ) -> Shaped[Array, "n k"]:
-    """The factor itself is never differentiated: the solution states its derivative."""
+    """Solve without differentiating the factor: the solution states its own derivative."""
     fixed = f._replace(**{k: lax.stop_gradient(v) for k, v in f._asdict().items()})
     directions = [lambda _, y: _substitute(fixed, y), lambda _, y: _substitute_back(fixed, y)]
     width, lower = f.rows.shape[1], f.lower
@@ -144,7 +145,7 @@ def _linear_solve(
 
 
 def _substitute(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
-    """Forward through the exchanges and multipliers, then back through the pivot rows."""
+    """Solve forward through exchanges and multipliers, then backward through the pivot rows."""
     width, lower = f.upper.shape[1], f.lower
     y = b
     if lower:
@@ -172,7 +173,7 @@ def _substitute(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
 
 
 def _substitute_back(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
-    """The two triangles of the transpose, in the other order."""
+    """Solve with the two triangles of the transpose, in the other order."""
     width, lower = f.upper.shape[1], f.lower
     zero = jnp.zeros_like(b[:1].sum(0))
 
@@ -201,7 +202,7 @@ def _substitute_back(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n
 def _unswapped(
     exchanged: Bool[Array, " lower"], pivot: Shaped[Array, " k"], others: Sequence[Array]
 ) -> tuple[Array, ...]:
-    """The rows of a window in the order that they came in."""
+    """Return the rows of a window in their order before the exchanges."""
     others = list(others)
     for i in reversed(range(len(others))):
         pivot, others[i] = swap(exchanged[i], pivot, others[i])
@@ -209,14 +210,14 @@ def _unswapped(
 
 
 def inverse_band(f: BandFactor) -> Shaped[Array, "n width"]:
-    r"""The band of $A^{-\top}$, by rows like `A`: all that a derivative of the determinant shows.
+    r"""The band of $A^{-\top}$, by rows like `A`: the derivative of the determinant needs no more.
 
-    Backwards through the elimination: with the pivot row $(p, q)$, the multipliers $m$ and the
-    inverse $Z$ of what was left, the inverse before that step is
+    The recursion goes backward through the elimination. With the pivot row $(p, q)$, the
+    multipliers $m$ and the inverse $Z$ of the remaining matrix, the inverse before that step is
 
-    $$\begin{pmatrix} (1 + q Z m)/p & -q Z/p \\ -Z m & Z \end{pmatrix},$$
+    $$\begin{pmatrix} (1 + q Z m)/p & -q Z/p \\ -Z m & Z \end{pmatrix}.$$
 
-    of which only the columns in the window are needed. $O(n \cdot lower \cdot width)$.
+    The recursion keeps only the columns in the window. $O(n \cdot lower \cdot width)$.
     **References:** Takahashi, Fagan, Chin 1973, for sparse factors without exchanges.
     """
     n, width = f.upper.shape
@@ -242,7 +243,7 @@ def inverse_band(f: BandFactor) -> Shaped[Array, "n width"]:
 
 
 def pivots_and_sign(f: BandFactor) -> tuple[Shaped[Array, " n"], Shaped[Array, ""]]:
-    """The pivots, and the sign of the row exchanges: their product is the determinant."""
+    """Return the pivots, and the sign of the row exchanges: their product is the determinant."""
     odd = jnp.sum(f.exchanged) % 2 == 1
     one = jnp.ones((), f.upper.dtype)
     return f.upper[:, 0], jnp.where(odd, -one, one)

@@ -1,9 +1,9 @@
 r"""Systems and determinants of tridiagonal and banded matrices.
 
-What is pivoted: the elimination of every general band, by rows (`band_factor`). What is not: the
-substitution with a triangular band, which has nothing to choose, and Cholesky, which needs nothing.
-No natural cotangent here is larger than the matrix: that of a system is an `Outer`, and that of a
-determinant is the band of the inverse.
+The elimination of a general band pivots by rows (`band_factor`). The substitution with a triangular
+band has no pivots to choose, and Cholesky needs no exchanges. No natural cotangent here is larger
+than the matrix: that of a system is an `Outer`, and that of a determinant is the band of the
+inverse.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Eliminated:
     def __init__(self, a: Band, dtype: DTypeLike, factor: BandFactor | None = None) -> None:
         lower, upper = widths(a)
         dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
-        self.swapped = upper == 0 and lower > 0  # the transpose has nothing to eliminate
+        self.swapped = upper == 0 and lower > 0  # the transpose is triangular already
         if factor is None:
             rows = rows_of(a, lower, upper).astype(dtype)
             if self.swapped:
@@ -77,7 +77,7 @@ class Eliminated:
         return one(self.factor, as_columns(b).astype(self.dtype)).reshape(b.shape)
 
     def inverse_in_band(self, factor: BandFactor | None = None) -> Band:
-        """The band of the transposed inverse, as an array of the family."""
+        """Return the band of the transposed inverse, as an array of the family."""
         rows, lower = inverse_band(factor or self.factor), self.factor.lower
         if self.swapped:
             rows, lower = transposed_rows(rows, 0), rows.shape[1] - 1
@@ -85,7 +85,7 @@ class Eliminated:
 
 
 def from_rows(rows: Shaped[Array, "n width"], lower: int) -> Band:
-    """A band that is kept by rows as a natural cotangent."""
+    """Return a band that is kept by rows as a natural cotangent."""
     width = rows.shape[1]
     at = lambda k: diagonal_of_rows(rows, lower, k)
     if (lower, width) == (1, 3):
@@ -98,13 +98,16 @@ def from_rows(rows: Shaped[Array, "n width"], lower: int) -> Band:
 
 # -- systems -------------------------------------------------------------------------------------
 
-# Columns up to which a system and its gradient take less time by LAPACK's tridiagonal solver, which
-# eliminates once for each direction, than by an elimination that is kept (512 to 4096 rows).
+# Up to 8 columns a system and its gradient take less time by LAPACK's tridiagonal solver, which
+# eliminates again for each direction, than by an elimination that is kept (512 to 4096 rows).
 FEW = 8
 
 
 def system_of(a: Band, b: DenseColumns) -> Function:
-    """`solve(b, transposed=False)`, of one dtype, by one elimination for both directions."""
+    """Return `solve(b, transposed=False)`, of one dtype.
+
+    It eliminates once for both directions, or calls LAPACK for `FEW` columns of a tridiagonal.
+    """
     dtype = jnp.result_type(a.dtype, b)
     of_lapack = dtype in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128)
     columns = as_columns(b).shape[1]
@@ -143,7 +146,7 @@ def solve_banded_rule(a: Band, b: DenseColumns) -> tuple[DenseColumns, Pullback]
 
 @for_the_family(tj.inv.implementation)
 def inv_banded(a: Band) -> Shaped[Array, "n n"]:
-    """The inverse of a band is full: as many systems as rows, $O(n^2 b)$."""
+    """The inverse of a band, a full matrix: a system for each column, $O(n^2 b)$."""
     return Eliminated(a, a.dtype).solve(jnp.eye(a.shape[0], dtype=a.dtype))
 
 
@@ -162,7 +165,7 @@ def slogdet_banded(a: Band) -> tj.SlogdetResult:
 
 @tj.rules.custom_jvp
 def slogdet_factored(f: BandFactor) -> tuple[Scalar, Scalar]:
-    """Sign and logarithm from the pivots, none of which is multiplied with another."""
+    """Return sign and logarithm from the pivots, without the product of their magnitudes."""
     pivots, sign = pivots_and_sign(f)
     return sign * jnp.prod(phase(pivots)), jnp.sum(jnp.log(jnp.abs(pivots)))
 
@@ -185,10 +188,10 @@ def det_banded(a: Band) -> Scalar:
 
 @for_the_family(tj.det.natural_rule)
 def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
-    r"""$\bar A = \bar y \det(A) A^{-\top}$, with what a pivot of zero needs for the adjugate.
+    r"""$\bar A = \bar y \det(A) A^{-\top}$, the adjugate also for pivots of zero.
 
-    Such a pivot is moved by one rounding of the largest entry, so that determinant and inverse
-    cancel; the adjugate of the moved matrix differs by that much.
+    The pullback moves a zero pivot by one rounding of the largest entry, so that determinant and
+    inverse cancel. The adjugate of the moved matrix differs by that much.
     """
     f = Eliminated(a, a.dtype)
     pivots, sign = pivots_and_sign(f.factor)
@@ -210,7 +213,7 @@ def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
 @tj.cholesky.implementation(tj.Tridiagonal, differentiate=True)
 @tj.cholesky.implementation(tj.Banded, differentiate=True)
 def cholesky_banded(a: Band) -> Shaped[tj.Banded, "n n"]:
-    """The factor stays in the band: $O(n b^2)$. Like a dense one, of the Hermitian part of `a`."""
+    """Factorise the Hermitian part of `a`, as for dense arrays, inside the band: $O(n b^2)$."""
     n, width = a.shape[0], max(widths(a))
     below = []
     for k in range(width + 1):
@@ -218,7 +221,7 @@ def cholesky_banded(a: Band) -> Shaped[tj.Banded, "n n"]:
         below.append(jnp.pad(entries, (0, min(k, n))))
 
     def eliminate(pending: tuple[Array, ...], column: Array) -> PyTree:
-        """`pending[j]`: what the columns before subtract from the one that is `j` later."""
+        """`pending[j]`: the vector that earlier columns subtract from the column `j` places on."""
         column = column - pending[0] if pending else column
         pivot = jnp.sqrt(jnp.real(column[0])).astype(column.dtype)
         factor = jnp.concatenate([pivot[None], column[1:] / pivot])
@@ -242,7 +245,7 @@ def _solve(a: Band, f: BandFactor, b: Natural, transposed: bool) -> Natural:
 
 
 def _root(a: Band, f: BandFactor, z: Natural, adjoint: bool) -> Natural:
-    """The Cholesky factor, which stays in the band."""
+    """Multiply by the Cholesky factor, which stays in the band."""
     a = floating(a)
     factor = cholesky_banded(a)
     for k in range(max(widths(a)) + 1):

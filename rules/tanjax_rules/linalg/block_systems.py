@@ -1,4 +1,4 @@
-"""Systems of block diagonal matrices, and inverses: block by block, or equal ones as a batch."""
+"""Systems of block diagonal matrices, and inverses: block by block, or equal blocks as a batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_square_blocks(name: str, a: tj.BlockDiagonal) -> None:
 def solve_blocks_rule(
     a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns
 ) -> tuple[DenseColumns, Pullback]:
-    """Of equal blocks, one batch of factors for both directions."""
+    """Solve equal blocks with one batch of factors for both directions."""
     check_square_blocks("solve", a)
     batch = stacked(a)
     if batch is None or tj.is_structured(batch):
@@ -42,7 +42,7 @@ def solve_blocks_rule(
     x = jax.vmap(solve_factored)(f, split(b.astype(dtype), batch))
 
     def solve_blocks_pullback(x_bar: DenseColumns) -> tuple[tj.BlockDiagonal, DenseColumns]:
-        x_bar, _ = lax.optimization_barrier((x_bar, x))  # one after the other takes less scratch
+        x_bar, _ = lax.optimization_barrier((x_bar, x))  # solving in sequence takes less scratch
         w = jax.vmap(solve_factored_transposed)(f, split(-x_bar, batch))
         columns = lambda y: y if b.ndim == 2 else y[..., None]
         a_bar = columns(w) @ jnp.matrix_transpose(columns(x))
@@ -74,7 +74,7 @@ def inv_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "
 
 
 def cases() -> Iterator[Case]:
-    """Different blocks, structured ones among them, and equal ones, real and complex."""
+    """Different blocks, some structured, and equal blocks, real and complex."""
     from tanjax.testing import Case, Samples
 
     s = Samples(19)

@@ -46,7 +46,7 @@ def blocks_add_diagonal(
 
 
 def _on_diagonal(block: Matrix, b: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> Matrix:
-    """A dense block stays a dense array of its dtype."""
+    """Add to the diagonal of a block: a dense block stays a dense array."""
     if tj.is_structured(block):
         return tj.add(block, b)
     n, entries = block.shape[0], b.diagonal()

@@ -82,7 +82,7 @@ def cholesky_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
 
 
 def times(a: SquareMatrix, sign: Scalar) -> SquareMatrix:
-    """A multiple of the type of `a`, not a `Scaled`."""
+    """Multiply without a `Scaled` result, if need be by densifying with a warning."""
     product = tj.multiply(a, sign)
     if isinstance(product, tj.Scaled):
         return tj.densified(product, "cholesky", "wrap the matrix in `tj.Symmetric`")

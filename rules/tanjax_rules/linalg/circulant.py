@@ -1,9 +1,9 @@
 """Circulant matrices: the Fourier transform of the first column is the spectrum.
 
 Products, quotients and inverses of circulant matrices are circulant, so that the general rules of
-`matmul`, `solve` and `inv` stay in the type. With dense arguments the transforms themselves are
-differentiated: transposed transforms give the cotangent of the column where a rule would transform
-an outer product, which it takes twice as many for.
+`matmul`, `solve` and `inv` stay in the type. With dense arguments JAX differentiates the transforms
+themselves: transposed transforms give the cotangent of the column. A rule would transform an outer
+product, with twice as many transforms.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def circulant_times_circulant(a: SquareCirculant, b: SquareCirculant) -> SquareC
 
 @tj.solve.implementation(tj.Circulant, tj.Dense, differentiate=True)
 def solve_circulant(a: SquareCirculant, b: DenseColumns) -> DenseColumns:
-    """Three transforms, in `O(n log n)` operations for each column of `b`."""
+    """Solve by three transforms, in `O(n log n)` operations for each column of `b`."""
     dtype = jnp.result_type(a.column, b)
     if 0 in b.shape:
         return b.astype(dtype)
@@ -83,7 +83,7 @@ def slogdet_circulant(a: SquareCirculant) -> tj.SlogdetResult:
 
 @tj.det.implementation(tj.Circulant, differentiate=True)
 def det_circulant(a: SquareCirculant) -> Scalar:
-    """The product of the eigenvalues, whose derivative exists where some of them are zero."""
+    """Return the product of the eigenvalues: its derivative exists even if some are zero."""
     det = jnp.prod(a.eigenvalues())
     return (det if jnp.iscomplexobj(a.column) else det.real).astype(wide_enough(a.dtype))
 
@@ -93,7 +93,10 @@ def _logarithm(spectrum: Spectrum, a: SquareCirculant) -> Scalar:
 
 
 def _sign(spectrum: Spectrum, a: SquareCirculant) -> Scalar:
-    """The phase, for a real matrix a sign: but for two, its eigenvalues are conjugate pairs."""
+    """Return the phase. For a real matrix it is a sign, from the eigenvalues 0 and n/2 alone.
+
+    The other eigenvalues of a real matrix are conjugate pairs.
+    """
     n, dtype = a.shape[0], wide_enough(a.dtype)
     size = jnp.abs(spectrum)
     if jnp.iscomplexobj(a.column):
@@ -112,7 +115,7 @@ def _solve(a: SquareCirculant, parts: PyTree, b: Natural, transposed: bool) -> N
 
 
 def _root(a: SquareCirculant, parts: PyTree, z: Natural, adjoint: bool) -> Natural:
-    """The Hermitian root, which is circulant, too."""
+    """Multiply by the Hermitian root, which is circulant, too."""
     a = floating(a)
     column = jnp.fft.ifft(jnp.sqrt(a.eigenvalues().real))
     column = column if jnp.iscomplexobj(a.column) else column.real
@@ -130,7 +133,7 @@ _PLAN = tj.FactorizationPlan(
 
 @tj.factorize.implementation(tj.Circulant, differentiate=True)
 def factorize_circulant(a: SquareCirculant) -> tj.Factorization:
-    r"""The column is all that there is: the transforms of each use take $O(n \log n)$."""
+    r"""Keep only the column: the transforms of each use take $O(n \log n)$."""
     return tj.Factorization(a, (), _PLAN, a.shape[0])
 
 
@@ -186,7 +189,7 @@ def trace_circulant(a: SquareCirculant) -> Scalar:
 
 
 def cases() -> Iterator[Case]:
-    """Even and odd sizes, real and complex, negative determinants, nothing at all."""
+    """Even and odd sizes, real and complex, negative determinants, an empty matrix."""
     from tanjax.testing import Case, Samples
 
     s = Samples(22)

@@ -40,14 +40,14 @@ def logdet_diagonal_rule(a: SquareDiagonal) -> tuple[Scalar, Pullback]:
 
 @tj.logdet.natural_rule(tj.Triangular)
 def logdet_triangular_rule(a: SquareTriangular) -> tuple[Scalar, Pullback]:
-    """The inverse transpose lies in the other triangle; only its diagonal is visible."""
+    """The cotangent is diagonal: the rest of the inverse transpose lies in the other triangle."""
     return logdet_triangular(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diagonal())
 
 
 @tj.logdet.natural_rule(tj.Symmetric)
 @tj.logdet.natural_rule(tj.Hermitian)
 def logdet_symmetric_rule(a: FullStorage) -> tuple[Scalar, Pullback]:
-    """Scales last: what is made symmetric is then the inverse itself, in its own memory."""
+    """Scales last, so that the inverse is made symmetric in its own memory."""
     f = factored(a)
     value = logdet_factored(f)
 
@@ -106,7 +106,7 @@ def logdet_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Scalar:
 
 
 def copies(a: tj.Kronecker) -> list[int]:
-    """How often the spectrum of each Kronecker factor occurs: the product of the other sizes."""
+    """Return the multiplicity of each Kronecker factor's spectrum: the product of other sizes."""
     sizes = [f.shape[0] for f in a.factors]
     return [math.prod(sizes[:i] + sizes[i + 1 :]) for i in range(len(sizes))]
 
@@ -128,7 +128,7 @@ def logdet_update(a: SquareUpdate) -> Scalar:
     return tj.logdet(a.base) + jnp.linalg.slogdet(small).logabsdet
 
 
-# -- slogdet: the logarithm with the sign that it lost ---------------------------------------------
+# -- slogdet: the logarithm with the sign ----------------------------------------------------------
 
 
 @tj.slogdet.natural_rule(tj.AbstractArray)
@@ -147,7 +147,7 @@ def slogdet_of_diagonal_rule(
 
 
 def weight(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
-    """The factor of the inverse transpose: a complex determinant turns its sign, too."""
+    """Return the factor of the inverse transpose; a complex determinant also turns its phase."""
     y_bar = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
         return y_bar
@@ -212,7 +212,7 @@ def slogdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.SlogdetResult:
 
 
 def _together(a: SquareMatrix, parts: Sequence[tuple[tj.SlogdetResult, int]]) -> tj.SlogdetResult:
-    """The result for a product of determinants, each with how often it occurs."""
+    """Return the result for a product of determinants, each with its multiplicity."""
     sign = floating(jnp.ones((), a.dtype))
     logarithm = jnp.zeros((), jnp.finfo(sign.dtype).dtype)
     for part, count in parts:
@@ -229,7 +229,7 @@ def slogdet_update(a: SquareUpdate) -> tj.SlogdetResult:
     return tj.SlogdetResult(base.sign * small.sign, base.logabsdet + small.logabsdet)
 
 
-# -- det: AD of these handles singular matrices, where `det * inv` would not -----------------------
+# -- det: AD of these handles singular matrices, `det * inv` would not -----------------------------
 
 
 @tj.det.implementation(tj.Diagonal, differentiate=True)

@@ -1,7 +1,7 @@
-"""Products of entries: the argument with more zeros keeps them, and asks for the rest.
+"""Products of entries: the argument with more zeros keeps them, and reads only the other entries.
 
-The order of the functions below says which one that is: what comes first decides the type of a
-product; the arguments are exchanged where the right one comes first.
+The order of the functions below is the order of precedence: the earlier type decides the type of a
+product. If the right argument has the earlier type, the arguments are exchanged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .band_algebra import band_multiply
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
-# What a type keeps of its product with one that is not before it.
+# By type, in order of precedence: the product with a type of the same or a later place.
 KEPT: dict[type, Function] = {}
 
 
 def keeps(kind: type[tj.AbstractArray]) -> Callable[[Function], Function]:
-    """Say what the next type in the order keeps."""
+    """Register the product of the next type in the order of precedence."""
 
     def register(function: Function) -> Function:
         KEPT[kind] = function
@@ -115,7 +115,7 @@ def blocks_multiply(
 
 
 def _block_multiply(block: Matrix, b: Matrix) -> Matrix:
-    """Of a dense block all is stored already."""
+    """Multiply two blocks; a dense block stores all entries, so densifying loses nothing."""
     return tj.multiply(block, b if tj.is_structured(block) else tj.destructure(b))
 
 
@@ -133,7 +133,7 @@ def blocks_multiply_dense(
 def triangular_multiply(
     a: SquareTriangular, b: Shaped[AnyArray, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
-    """Nothing is lost where `b` becomes dense: the result stores all of its places."""
+    """Multiply by `b` as a dense array: the result stores all of its entries anyway."""
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
     return tj.Triangular(a.to_dense() * tj.destructure(b), a.lower)
@@ -142,15 +142,15 @@ def triangular_multiply(
 @tj.multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
 @tj.multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
 def full_storage_multiply(a: FullStorage, b: Shaped[ArrayLike, " ..."]) -> Shaped[AnyArray, " ..."]:
-    return scale(a, b) if jnp.shape(b) == () else a.to_dense() * b  # all of it is stored
+    return scale(a, b) if jnp.shape(b) == () else a.to_dense() * b  # `a` stores all entries
 
 
-@keeps(tj.Symmetric)  # after `Hermitian`: of two, that one is the type of the product
+@keeps(tj.Symmetric)  # after `Hermitian`, which decides the type of a product of both
 @keeps(tj.Hermitian)
 def full_storage_multiply_any(
     a: FullStorage, b: Shaped[tj.AbstractArray, "n n"]
 ) -> Shaped[AnyArray, "n n"]:
-    """As symmetric as both; in any case all of it is stored."""
+    """Multiply dense entries; the product keeps the type of `a` if both are Hermitian."""
     dense = a.data * tj.destructure(b)
     if not (a.is_hermitian and b.is_hermitian):
         return dense
@@ -172,7 +172,7 @@ def symmetric_multiply_symmetric(
 def kronecker_multiply_kronecker(
     a: Shaped[tj.Kronecker, "m n"], b: Shaped[tj.Kronecker, "m n"]
 ) -> Matrix:
-    """Factor by factor, where their shapes are the same."""
+    """Multiply factor by factor if the shapes of the factors are equal."""
     if [x.shape for x in a.factors] != [x.shape for x in b.factors]:
         return multiply_structured(a, b)
     return tj.Kronecker(*(tj.multiply(x, y) for x, y in zip(a.factors, b.factors, strict=True)))
@@ -199,7 +199,7 @@ def circulant_multiply_circulant(
 
 
 def cases() -> Iterator[Case]:
-    """One for what each type keeps, with a dense array or a structured one."""
+    """One for each type, with a dense or a structured array."""
     from tanjax.testing import Case, Samples
 
     s = Samples(33)

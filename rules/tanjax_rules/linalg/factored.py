@@ -1,8 +1,8 @@
 """One factorisation for a value and all its derivatives: Cholesky if definite, LU otherwise.
 
-Differentiating through a factorisation costs several times what solving with it does. Here the
-factor itself is never differentiated: what is computed from it states its own derivative in
-terms of the matrix, as `lax.custom_linear_solve` does, so that second derivatives reuse it too.
+The derivative of a factorisation costs several times as much as a solution with it. Here the factor
+itself is never differentiated. Each function of the factor states its derivative in terms of the
+matrix, as `lax.custom_linear_solve` does, so that second derivatives reuse the factor, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tanjax.typing import Function, Scalar, SquareMatrix
 from ..dtypes import floating
 from ..exports import exported
 
-# What needs products with the matrix only, where its type has nothing of its own.
+# Hints for types without an implementation: methods that need only products with the matrix.
 HINTS = {
     "solve": "iterate: `solver=lineax.CG(rtol, atol)` (positive definite) or `lineax.GMRES(...)`",
     "logdet": "estimate it: `estimator=tj.bridges.matfree.Lanczos(...)` (positive definite)",
@@ -29,7 +29,7 @@ HINTS = {
 
 
 def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
-    """The dense array of a type that cannot do `name` itself, in a type that keeps its promise."""
+    """Densify, with a warning, a matrix whose type has no `name`; keep its promise if definite."""
     hint = f"register `@tj.{name}.implementation({type(a).__name__})`"
     hint = f"{HINTS[name]}, or {hint}" if name in HINTS else hint
     dense = tj.densified(a, name, hint)
@@ -51,8 +51,8 @@ class Factored(NamedTuple):
 def factored(a: tj.Symmetric | tj.Hermitian) -> Factored:
     """Factorise a `Symmetric` or `Hermitian` matrix: $n^3/3$ operations, or $2n^3/3$ by LU.
 
-    LAPACK stores by columns. The transpose (conjugate), which is the same matrix, lies by columns
-    in memory as the matrix itself does by rows, so that nothing has to be moved around.
+    LAPACK stores by columns. The (conjugate) transpose is the same matrix, and lies by columns in
+    memory where the matrix lies by rows, so that no copy is needed.
     """
     a = floating(a)
     same = jnp.conj(a.data) if isinstance(a, tj.Hermitian) else a.data
@@ -70,7 +70,10 @@ def factored_matrix(a: Shaped[Array, "n n"]) -> Factored:
 
 
 def both_ways(a: SquareMatrix, dtype: DTypeLike) -> tuple[Function, Function]:
-    """Functions that solve with a matrix and with its transpose, by one factorisation if it can."""
+    """Return functions that solve with a matrix and with its transpose.
+
+    Dense, `Symmetric` and `Hermitian` matrices are factorised once for both.
+    """
     if not tj.is_structured(a):
         f = factored_matrix(a.astype(dtype))
     elif isinstance(a, tj.Symmetric | tj.Hermitian):
@@ -133,13 +136,13 @@ def _(primals: tuple[Factored], tangents: tuple[Factored]) -> tuple[Scalar, Scal
 def solve_by_factor(
     f: Factored, b: Shaped[Array, " n *k"], transposed: bool
 ) -> Shaped[Array, " n *k"]:
-    """Solve with the factor alone."""
+    """Solve with the factor alone, without its derivative."""
     if b.ndim == 1:
         return solve_by_factor(f, b[:, None], transposed)[:, 0]
     factor = lax.stop_gradient(f.factor)
     if f.permutation is None:
         # The transpose of a Hermitian matrix is its conjugate, and so is the second factor of
-        # `bᵀ L⁻ᵀ conj(L)⁻¹`. From the right, because `bᵀ` by columns is `b` by rows.
+        # `bᵀ L⁻ᵀ conj(L)⁻¹`. Solve from the right, because `bᵀ` by columns is `b` by rows.
         divide = functools.partial(lax.linalg.triangular_solve, factor, left_side=False, lower=True)
         y = divide((jnp.conj(b) if transposed else b).T, transpose_a=True)
         x = jnp.conj(divide(jnp.conj(y))).T

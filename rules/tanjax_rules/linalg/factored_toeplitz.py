@@ -1,7 +1,7 @@
-r"""What takes the place of a factorisation of a Toeplitz matrix: two columns that tell its inverse.
+r"""The inverse of a Toeplitz matrix from two columns, which replace a factorisation.
 
 $T$ and its inverse have displacement rank 2. With $Z_\varphi$ the cyclic shift downwards that
-multiplies what comes around by $\varphi$,
+multiplies the entry that wraps around by $\varphi$,
 
 $$Z_1 T - T Z_{-1} = e_0 p^\top + q\,e_{n-1}^\top,\qquad q_i = t_i + t_{i-n},\ q_0 = t_0,$$
 
@@ -10,20 +10,20 @@ skew-circulant matrices, each given by its first column,
 
 $$T^{-1} = Z_{-1}(x) + \tfrac12\left[Z_{-1}(z) Z_1(x) - Z_{-1}(x) Z_1(z)\right],$$
 
-also where $x_0 = 0$, for which the formula of Gohberg and Semencul has no meaning. A multiple of
-$x$ added to $z$ cancels. So after $O(n^2)$ operations on vectors of length $n$ a product with
-$T^{-1}$ takes six transforms, and the sums along the diagonals of $T^{-1}$, the derivative of
-`logdet`, a few more. No n-by-n matrix exists at any time, but for systems of up to 1024 rows, which
-are faster by LU of the matrix in full (`system_of_toeplitz`).
+also for $x_0 = 0$, where the formula of Gohberg and Semencul is undefined. A multiple of $x$ added
+to $z$ cancels. So after $O(n^2)$ operations on vectors of length $n$ a product with $T^{-1}$ takes
+six transforms. The sums along the diagonals of $T^{-1}$, the derivative of `logdet`, take a few
+more. No n-by-n matrix is formed, except for systems of up to 1024 rows, which are faster by LU of
+the full matrix (`system_of_toeplitz`).
 
 The columns of a Hermitian positive definite matrix come from the recursion of Schur, with that of
-Levinson beside it. Whether it is one is seen while the program runs: the first number that is not
-positive says no. All others take Gaussian elimination with row exchanges in the Fourier basis,
-where $T$ becomes a Cauchy-like matrix, so that singular leading minors, on which recursions of
-Levinson's kind break down, do no harm. Under `jax.vmap` both are done for each matrix.
+Levinson beside it. The running program decides: a number that is not positive shows that the matrix
+is not definite. All other matrices take Gaussian elimination with row exchanges in the Fourier
+basis, where $T$ becomes a Cauchy-like matrix. Singular leading minors, on which recursions of
+Levinson's kind break down, do no harm there. Under `jax.vmap` both run for each matrix.
 
-As in `factored`, the recursions are never differentiated. What is computed from the columns states
-its derivative in terms of the matrix.
+As in `factored`, the recursions are never differentiated. Functions of the columns state their
+derivative in terms of the matrix.
 
 **References:** Kailath, Kung, Morf 1979 (displacement rank); Ammar, Gader 1990 (the formula);
 Schur 1917; Gohberg, Kailath, Olshevsky 1995 (pivoting); Aricò, Rodriguez 2010 (in linear memory).
@@ -48,13 +48,13 @@ from ..exports import exported
 from ..shapes import DenseColumns
 from .factored import Factored, factored_matrix, solve_by_factor
 
-# Rows up to which a system forms the matrix, always or if it is not definite.
+# Up to so many rows a system forms the matrix: always, or if it is not definite.
 SMALL, FORMED = 256, 1024
 
 SquareToeplitz: TypeAlias = Shaped[tj.Toeplitz, "n n"]
-# What a step of a recursion hands to the next one.
+# The carry of a recursion.
 State: TypeAlias = tuple[Array, Array, Array, Array]
-# What each way to factorise gives: `x` and `z`, the sign and the logarithm of the determinant.
+# The columns `x` and `z`, the sign and the logarithm of the determinant.
 Factors: TypeAlias = tuple[Shaped[Array, "n 2"], Scalar, Scalar]
 
 
@@ -62,8 +62,8 @@ Factors: TypeAlias = tuple[Shaped[Array, "n 2"], Scalar, Scalar]
 class FactoredToeplitz(NamedTuple):
     """A square Toeplitz matrix, `x` and `z` as columns `(n, 2)`, and its determinant.
 
-    `lu`: the LU factors of the matrix, transposed, and their permutation, which systems take where
-    it is not `definite`; the columns and the determinant are then not known.
+    `lu`: the LU factors of the matrix, transposed, and their permutation. Systems use them if the
+    matrix is not `definite`; the columns and the determinant are then unknown.
     """
 
     a: SquareToeplitz
@@ -77,8 +77,8 @@ class FactoredToeplitz(NamedTuple):
 def factored_toeplitz(a: SquareToeplitz) -> FactoredToeplitz:
     """Find the inverse and the determinant of a `Toeplitz` matrix, in $O(n^2)$ operations.
 
-    Integers, and numbers narrower than float32, are widened. A step of refinement makes the columns
-    as accurate as the condition of the matrix allows.
+    Integers, and numbers narrower than float32, are cast to a wider dtype. A step of refinement
+    makes the columns as accurate as the condition of the matrix allows.
     """
     a, definite, alike = _by_schur_if_definite(a)
     columns, sign, logabsdet = lax.cond(
@@ -90,11 +90,12 @@ def factored_toeplitz(a: SquareToeplitz) -> FactoredToeplitz:
 
 
 def system_of_toeplitz(a: SquareToeplitz, count: int) -> FactoredToeplitz:
-    """What solves `count` systems: of up to `FORMED` rows and not definite, LU factors.
+    """Factorise for `count` systems: by LU up to `FORMED` rows if the matrix is not definite.
 
-    They take 0.43 of the time of elimination and transforms for 512 rows and 64 columns, 0.73 for
-    1024 rows, more than it for 2048. For a definite matrix of 512 rows and one column its columns
-    take a fifth of the time of LU: so it is looked at, unless it has few rows or `count` is large.
+    LU takes 0.43 of the time of elimination and transforms for 512 rows and 64 columns, 0.73 for
+    1024 rows, more time for 2048 rows. For a definite matrix of 512 rows and one right-hand side,
+    the columns `x` and `z` take a fifth of the time of LU. So the program tests whether the matrix
+    is definite, unless it has few rows or `count` is large.
     """
     n = a.shape[0]
     if n > FORMED:
@@ -105,7 +106,7 @@ def system_of_toeplitz(a: SquareToeplitz, count: int) -> FactoredToeplitz:
 
     def by_lu() -> tuple[Array, ...]:
         _, factor, permutation = factored_matrix(fixed.to_dense())
-        return alike((columns, factor.T, permutation))  # by rows, as branches return and take it
+        return alike((columns, factor.T, permutation))  # by rows, the layout between branches
 
     def by_columns() -> tuple[Array, ...]:
         f = _refined(FactoredToeplitz(fixed, *definite))
@@ -120,16 +121,20 @@ def system_of_toeplitz(a: SquareToeplitz, count: int) -> FactoredToeplitz:
 
 
 def _unknown(a: SquareToeplitz) -> tuple[SquareToeplitz, Factors, Function]:
-    """A matrix in a dtype that is wide enough, of which nothing is known but that it is finite."""
+    """Cast the matrix to at least float32; its columns and determinant are unknown.
+
+    **Returns:** the matrix, placeholders for its factors (the logarithm is nan), and a function
+    that aligns the results of branches with the matrix.
+    """
     a = a.replace(values=a.values.astype(wide_enough(a.dtype)))
     values = lax.stop_gradient(a.values)
-    alike = lambda found: tj.rules.align(found, values)  # what branches return must vary alike
+    alike = lambda found: tj.rules.align(found, values)  # the results of branches must vary alike
     nothing = jnp.full((), jnp.nan, jnp.finfo(values.dtype).dtype)
     return a, alike((unit_and_border(values), values[0], nothing)), alike
 
 
 def _by_schur_if_definite(a: SquareToeplitz) -> tuple[SquareToeplitz, Factors, Function]:
-    """The columns and the determinant, whose logarithm is not finite if they are not known."""
+    """Return the columns and the determinant; its logarithm is not finite if they are unknown."""
     a, unknown, alike = _unknown(a)
     values = lax.stop_gradient(a.values)
     return (
@@ -140,21 +145,21 @@ def _by_schur_if_definite(a: SquareToeplitz) -> tuple[SquareToeplitz, Factors, F
 
 
 def _refined(f: FactoredToeplitz) -> FactoredToeplitz:
-    """With a step of refinement of the columns."""
+    """Refine the columns by one step."""
     fixed = f.a.replace(values=lax.stop_gradient(f.a.values))
     missing = unit_and_border(fixed.values) - fixed.apply(f.columns)
     return f._replace(columns=f.columns + inverse_product(f, missing))
 
 
 def wide_enough(dtype: DTypeLike) -> np.dtype:
-    """The dtype in which numbers are transformed: floating, and not narrower than float32."""
+    """Return the dtype of the transforms: floating, and not narrower than float32."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return jnp.result_type(float)
     return jnp.dtype(jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype)
 
 
 def unit_and_border(values: Shaped[Array, " d"]) -> Shaped[Array, "n 2"]:
-    """The right-hand sides `e₀` and `q` of which `x` and `z` are the solutions, `(n, 2)`."""
+    """Return the right-hand sides `e₀` and `q`, `(n, 2)`; their solutions are `x` and `z`."""
     n = (values.shape[-1] + 1) // 2
     border = values[n - 1 :].at[1:].add(values[: n - 1])
     return jnp.stack([jnp.zeros_like(border).at[0].set(1), border], axis=1)
@@ -166,7 +171,7 @@ def unit_and_border(values: Shaped[Array, " d"]) -> Shaped[Array, "n 2"]:
 def inverse_product(
     f: FactoredToeplitz, b: DenseColumns, turn: Complex[Array, " n"] | None = None
 ) -> DenseColumns:
-    """`T⁻¹ b` for a vector or the columns of a matrix, by six transforms of each."""
+    """Return `T⁻¹ b` for a vector or a matrix `b`, by six transforms of each column."""
     n = f.columns.shape[0]
     turn = half_turn(n, f.columns.dtype) if turn is None else turn
     dtype = b.dtype if jnp.iscomplexobj(b) else f.columns.dtype
@@ -183,13 +188,13 @@ def inverse_product(
 
 
 def half_turn(n: int, dtype: DTypeLike) -> Complex[Array, " n"]:
-    """`exp(-iπ k/n)`: it turns a skew-circulant matrix into a circulant one."""
+    """Return `exp(-iπ k/n)`, which turns a skew-circulant matrix into a circulant matrix."""
     turn = np.exp(-1j * np.pi * np.arange(n) / max(n, 1))
     return tj.rules.constant(turn, complex_of(dtype))
 
 
 def complex_of(dtype: DTypeLike) -> np.dtype:
-    """The complex dtype of the same precision."""
+    """Return the complex dtype of the same precision."""
     return jnp.dtype(jnp.complex128 if jnp.finfo(dtype).bits == 64 else jnp.complex64)
 
 
@@ -199,7 +204,7 @@ def solve_factored_toeplitz(f: FactoredToeplitz, b: DenseColumns) -> DenseColumn
 
 
 def solve_factored_toeplitz_transposed(f: FactoredToeplitz, b: DenseColumns) -> DenseColumns:
-    """`T⁻ᵀ b`, without conjugation: turned around, it is the same system."""
+    """`T⁻ᵀ b`, without conjugation: the same system with all vectors reversed."""
     return _linear_solve(f, b, transposed=True)
 
 
@@ -208,7 +213,7 @@ def _linear_solve(f: FactoredToeplitz, b: DenseColumns, *, transposed: bool) -> 
         return (a.transposed() if transposed else a).apply
 
     fixed = jax.tree.map(lax.stop_gradient, f)
-    # A constant within `solve` would not vary over the axes of `shard_map`, as its operands do.
+    # A constant inside `solve` would not vary over the axes of `shard_map`, but its operands do.
     turn = tj.rules.align(half_turn(f.columns.shape[0], f.columns.dtype), f)
 
     def by_transforms(b: DenseColumns, transposed: bool) -> DenseColumns:
@@ -243,7 +248,7 @@ def _linear_solve(f: FactoredToeplitz, b: DenseColumns, *, transposed: bool) -> 
 
 @tj.rules.custom_jvp
 def slogdet_factored_toeplitz(f: FactoredToeplitz) -> tuple[Scalar, Scalar]:
-    """Sign, or phase, of the determinant and the logarithm of its size."""
+    """Return the sign, or phase, of the determinant and the logarithm of its magnitude."""
     return f.sign, f.logabsdet
 
 
@@ -261,9 +266,10 @@ def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
     r"""The sums along the diagonals of $T^{-\top}$, in the order of the values of $T$.
 
     Along a diagonal of $A = T^{-1}$ the entries differ by those of the displacement
-    $Z_{-1} A - A Z_1 = x\,(J(z - 2e_0))^\top - z\,(Jx)^\top$, which a sum counts as often as
-    entries follow. With the first column $x$ and row $Jw$, $w = T^{-1}e_{n-1}$, where diagonals
-    begin, this is four convolutions. They are nan if the matrix is singular to rounding.
+    $Z_{-1} A - A Z_1 = x\,(J(z - 2e_0))^\top - z\,(Jx)^\top$. A sum counts each difference once for
+    every entry that follows. Diagonals begin in the first column $x$ and the first row $Jw$,
+    $w = T^{-1}e_{n-1}$. So the sums are four convolutions. They are nan if the matrix is singular
+    to rounding.
     """
     sides = unit_and_border(f.a.values)
     sides = jnp.concatenate([sides, sides[::-1, :1]], axis=1)
@@ -282,14 +288,14 @@ def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
 
 
 def inverse_diagonal(f: FactoredToeplitz) -> Shaped[Array, " n"]:
-    r"""The diagonal of $T^{-1}$, of which neighbours differ by an entry of the displacement."""
+    r"""The diagonal of $T^{-1}$: neighbours differ by an entry of the displacement."""
     x, z = solve_factored_toeplitz(f, unit_and_border(f.a.values)).T
     steps = x * jnp.roll(z[::-1], 1) - z * jnp.roll(x[::-1], 1)
     return x[0] - jnp.cumsum(steps.at[0].set(0))
 
 
 def convolve(left: Shaped[Array, "k n"], right: Shaped[Array, "k n"]) -> Shaped[Array, " d"]:
-    """The convolution of the rows of two matrices `(k, n)`, summed over `k`: shape `(2n - 1,)`."""
+    """Return the convolution of the rows of two matrices `(k, n)`, summed over `k`: `(2n - 1,)`."""
     outer = tj.Outer(left.T, right[:, ::-1].T)
     n = left.shape[-1]
     like = tj.Toeplitz(jnp.zeros(2 * n - 1, outer.dtype))
@@ -302,9 +308,9 @@ def convolve(left: Shaped[Array, "k n"], right: Shaped[Array, "k n"]) -> Shaped[
 def by_schur(values: Shaped[Array, " d"]) -> Factors:
     """Columns, sign and logarithm of the determinant of a Hermitian positive definite matrix.
 
-    Schur's recursion for the reflection coefficients, which takes no inner products, and the
-    polynomials of Levinson's: $O(n^2)$ operations, four vectors. The logarithm is no finite number
-    where the matrix with this first column is not definite.
+    Schur's recursion gives the reflection coefficients without inner products, Levinson's gives the
+    polynomials: $O(n^2)$ operations, four vectors. The logarithm is not finite if the matrix with
+    this first column is not definite.
     """
     n = (values.shape[-1] + 1) // 2
     column = values[n - 1 :]
@@ -338,9 +344,9 @@ def by_elimination(values: Shaped[Array, " d"]) -> Factors:
     r"""Columns, sign and logarithm of the determinant of any Toeplitz matrix.
 
     In the basis where $Z_1$ and $Z_{-1}$ are diagonal, with entries $\lambda_i$ and $\mu_j$, the
-    matrix is $C_{ij} = g_i b_j / (\lambda_i - \mu_j)$ with two columns $g$ and two rows $b$, and so
-    are all its Schur complements. Below it an identity is eliminated along, whose rows
-    become $-C^{-1} g$.
+    matrix is $C_{ij} = g_i b_j / (\lambda_i - \mu_j)$ with two columns $g$ and two rows $b$. All
+    its Schur complements have the same form. The elimination includes an identity below the matrix,
+    whose rows become $-C^{-1} g$.
     """
     n = (values.shape[-1] + 1) // 2
     columns = unit_and_border(values)
@@ -366,7 +372,7 @@ def _eliminate(
     """`C⁻¹ g` for the Cauchy-like matrix of `g` `(n, 2)` and `b` `(2, n)`, pivots, and their rows.
 
     The reciprocals of the differences of nodes are products of phases and a real kernel of the
-    difference of their numbers, without the cancellation that subtraction would have.
+    difference of their indices. A subtraction of nodes would cancel.
     """
     n = g.shape[0]
     upper, turned, lower, row_phase, column_phase = _kernels(n, jnp.finfo(g.dtype).dtype)

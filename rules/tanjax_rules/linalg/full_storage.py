@@ -1,7 +1,7 @@
 """Sums, products and systems with matrices that store all of their entries.
 
-A `Symmetric`, `Hermitian` or `Triangular` holds as many numbers as the dense result does, so
-nothing is lost, and nothing is said, where the result is dense.
+A `Symmetric`, `Hermitian` or `Triangular` stores as many numbers as a dense result, so dense
+results lose nothing, and tanjax does not warn.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def any_times_full_storage(
 def full_storage_add(
     a: FullStorage, b: Shaped[tj.AbstractArray, "n n"]
 ) -> Shaped[tj.AbstractArray, "n n"]:
-    """The sum with what is as symmetric as `a` is a matrix of its type."""
+    """Add in the type of `a` if `b` is as symmetric as `a`."""
     real = not jnp.issubdtype(b.dtype, jnp.complexfloating)
     if not (a.is_hermitian and b.is_hermitian and (real or isinstance(a, tj.Hermitian))):
         return add_structured(a, b)
@@ -93,7 +93,7 @@ def solve_triangular_diagonal(a: SquareTriangular, b: SquareDiagonal) -> SquareT
 def solve_identity_matrix(
     a: Shaped[tj.AbstractArray, "n n"], b: Shaped[tj.Identity, "n n"]
 ) -> Matrix:
-    """The inverse, of the type that it has."""
+    """Return the inverse, in its own type."""
     return tj.inv(a)
 
 
@@ -104,7 +104,10 @@ def solve_for_zero(
 
 
 def _register() -> None:
-    """What the implementations for any right operand would hide, and systems for the identity."""
+    """Register pairs that implementations for any right operand would hide.
+
+    Register systems with the identity as right-hand side, too.
+    """
     for full in (tj.Symmetric, tj.Hermitian, tj.Triangular):
         tj.matmul.implementation(full, tj.Identity)(any_times_identity)
         tj.matmul.implementation(full, tj.Zero)(any_times_zero)

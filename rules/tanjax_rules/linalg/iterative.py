@@ -1,7 +1,7 @@
 """Systems by solvers of lineax, and determinants by estimators: the rules of any matrix.
 
-The natural rule of `solve` does not ask how a system was solved. Its pullback solves one more, with
-the transposed matrix, by the same solver: no step of an iteration is kept or differentiated.
+The natural rule of `solve` does not depend on the solver. Its pullback solves one more system, with
+the transposed matrix, by the same solver. No step of an iteration is kept or differentiated.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def logdet_by_rule(a: SquareMatrix, algorithm: tj.rules.Algorithm) -> tuple[Scal
 
 @jax.tree_util.register_static
 class Exact:
-    """An estimator that does not estimate: cases want the same answer every time."""
+    """An estimator without randomness: cases need the same answer every time."""
 
     def logdet(self, a: SquareMatrix) -> Scalar:
-        """The value."""
+        """Return the value."""
         return tj.logdet(tj.destructure(a))
 
     def cotangent(self, a: SquareMatrix, y_bar: Scalar) -> SquareMatrix:
-        """The natural cotangent."""
+        """Return the natural cotangent."""
         return jnp.linalg.inv(tj.destructure(a)).T * y_bar
 
 

@@ -1,9 +1,9 @@
 """The closed algebra of thin factors: `LowRank`, `LowRankUpdate`, and `Fill`, which has rank one.
 
 A product with a matrix of low rank has low rank, and so has a sum of two. A `Diagonal` or the
-identity plus low rank is an update, and an update plus what its base can hold is one. No other sum
-is made an update by itself: Woodbury divides by the base, which may be singular where the sum is
-not; write `tj.LowRankUpdate(base, u, None, v)` where it is not.
+identity plus low rank is an update. An update plus a matrix that its base can absorb is an update,
+too. tanjax turns no other sum into an update: Woodbury divides by the base, which may be singular
+although the sum is regular. If your base is regular, write `tj.LowRankUpdate(base, u, None, v)`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Thin: TypeAlias = Shaped[tj.LowRank | tj.Fill, "m n"]
 
 
 def as_low_rank(a: Thin) -> Shaped[tj.LowRank, "m n"]:
-    """A matrix of low rank by its factors."""
+    """Return a `LowRank` or `Fill` as a `LowRank`."""
     if isinstance(a, tj.LowRank):
         return a
     rows, columns = a.shape
@@ -40,7 +40,7 @@ def as_low_rank(a: Thin) -> Shaped[tj.LowRank, "m n"]:
 
 
 def joined(*updates: Factors) -> Factors:
-    """The factors of a sum: columns beside each other."""
+    """Return the factors of a sum: columns beside each other."""
     u, d, v = zip(*updates, strict=True)
     some = any(x is not None for x in d)
     ones = [jnp.ones(x.shape[1], x.dtype) if y is None else y for x, y in zip(u, d, strict=True)]
@@ -48,7 +48,7 @@ def joined(*updates: Factors) -> Factors:
 
 
 def factors_of(a: tj.LowRankUpdate) -> Factors:
-    """The thin part of an update, with its right factor."""
+    """Return the thin part of an update, with its right factor."""
     return a.u, a.d, a.right
 
 
@@ -95,7 +95,7 @@ def update_add_thin(a: Shaped[tj.LowRankUpdate, "m n"], b: Thin) -> Shaped[tj.Lo
 def update_add_diagonal(
     a: SquareUpdate, b: Shaped[tj.Diagonal | tj.Identity, "n n"]
 ) -> Shaped[tj.AbstractArray, "n n"]:
-    """To the base, if it can hold it; a sum as a base would be divided by as a dense matrix."""
+    """Add to the base if it can absorb `b`; solving with a `Sum` as base would densify."""
     base = tj.add(a.base, b)
     return tj.Sum(a, b) if isinstance(base, tj.Sum) else a.replace(base=base)
 
@@ -179,7 +179,7 @@ def solve_diagonal_update(a: SquareDiagonal, b: SquareUpdate) -> SquareUpdate:
 
 
 def _register() -> None:
-    """What implementations for any right operand would hide, too."""
+    """Register pairs that implementations for any right operand would hide."""
     smooth: Any = {"differentiate": True}
     for thin in (tj.LowRank, tj.Fill):
         for full in (tj.Symmetric, tj.Hermitian, tj.Triangular):

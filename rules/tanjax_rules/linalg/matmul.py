@@ -1,7 +1,7 @@
 """Products of matrices and vectors.
 
-One natural rule serves every pair of types. Implementations say how a product is computed; the
-closed algebra (which products keep a structure) stands below them.
+One natural rule serves every pair of types. Implementations compute the products. The closed
+algebra (products that keep a structure) stands below them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def matmul_rule(
 
 
 def product_cotangent(left: Shaped[AnyArray, " m *k"], right: Shaped[AnyArray, " n *k"]) -> Matrix:
-    """`left @ right.T`, unformed where both are dense."""
+    """Return `left @ right.T`, unformed if both are dense."""
     if tj.is_structured(left) or tj.is_structured(right):
         return tj.matmul(left, right.mT)
     return tj.Outer(left, right)
@@ -74,7 +74,7 @@ def structured_times_dense(
 def dense_times_structured(
     a: Shaped[DenseArray, "*m k"], b: Shaped[tj.AbstractArray, "k n"]
 ) -> Shaped[AnyArray, "*m n"]:
-    return tj.matmul.primal(b.transposed(), a.T).T  # which may be dense, or have its own product
+    return tj.matmul.primal(b.transposed(), a.T).T  # the transpose may have its own product
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.AbstractArray)
@@ -161,7 +161,7 @@ def kronecker_times_dense(
 def dense_times_kronecker(
     a: Shaped[DenseArray, "*m k"], b: Shaped[tj.Kronecker, "k n"]
 ) -> Shaped[DenseArray, "*m n"]:
-    """Factor by factor from the right, which leaves the rows of the result in one piece."""
+    """Multiply factor by factor from the right, so that rows of the result stay contiguous."""
     lead = a.shape[:-1]
     x = a.reshape(math.prod(lead), *(f.shape[0] for f in b.factors))
     for i in b.cheapest_order(right=True):

@@ -1,9 +1,9 @@
-"""Multiples of a matrix, and of the identity: the number goes to the outside, or to the diagonal.
+"""Multiples of a matrix, and of the identity: the number moves outside, or to the diagonal.
 
-`c * tj.Identity(n)` stays a `Scaled(Identity)`, which knows that all entries of its diagonal are
-one number; a `Diagonal` does not. So `Kronecker + c I` keeps its eigenvectors
-(`factorizations/shifted.py`), `Toeplitz + c I` stays Toeplitz, and what only has a diagonal to add
-to adds it.
+`c * tj.Identity(n)` stays a `Scaled(Identity)`: its type shows that all entries of its diagonal are
+equal; a `Diagonal` does not show it. So `Kronecker + c I` keeps its eigenvectors
+(`factorizations/shifted.py`), and `Toeplitz + c I` stays Toeplitz. Other types add it as a
+`Diagonal`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def multiple_of_identity(a: Natural) -> Scalar | None:
-    """`c` of `c I`, where the type knows it."""
+    """Return `c` if the type is that of `c I`, otherwise `None`."""
     if isinstance(a, tj.Identity):
         return jnp.ones((), a.dtype)
     if isinstance(a, tj.Scaled) and (inner := multiple_of_identity(a.matrix)) is not None:
@@ -39,7 +39,7 @@ def multiple_of_identity(a: Natural) -> Scalar | None:
 def add_scaled(
     a: Shaped[tj.AbstractArray, "m n"], b: Shaped[tj.Scaled, "m n"]
 ) -> Shaped[tj.AbstractArray, "m n"]:
-    """A multiple of the identity goes to the diagonal of a type that has one to itself."""
+    """Add a multiple of the identity as a `Diagonal`, if the type of `a` can absorb a diagonal."""
     number = multiple_of_identity(b)
     if number is None:
         return add_structured(a, b)

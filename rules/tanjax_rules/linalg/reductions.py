@@ -60,7 +60,7 @@ def trace_rule(a: Shaped[tj.AbstractArray, "m n"]) -> tuple[Scalar, Pullback]:
 
 
 def embed_diagonal(diag: Shaped[Array, " k"], shape: tuple[int, ...]) -> Matrix:
-    """The matrix of a shape with `diag` on its main diagonal."""
+    """Return the matrix of a shape with `diag` on its main diagonal."""
     if shape[0] == shape[1]:
         return tj.Diagonal(diag)
     k = min(shape)  # the rest of a rectangle is a block without rows or without columns

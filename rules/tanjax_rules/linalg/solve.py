@@ -1,8 +1,8 @@
 """Linear systems and inverses.
 
-The natural rule never looks at the structure: with `w = A⁻ᵀ x̄` the cotangent of the matrix is
-the outer product `-w xᵀ`, kept factored. Types whose factorisation is worth keeping have a rule of
-their own that reuses it.
+The natural rule does not depend on the structure: with `w = A⁻ᵀ x̄` the cotangent of the matrix is
+the outer product `-w xᵀ`, kept factored. Types with an expensive factorisation have a rule of their
+own that reuses it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def check_square_factor(name: str, factor: Matrix) -> None:
-    """Raise `ShapeError` unless a Kronecker factor is square: only then each has its own system."""
+    """Raise `ShapeError` unless a Kronecker factor is square, so that it has its own system."""
     if factor.shape[0] != factor.shape[1]:
         raise tj.ShapeError(
             f"{name} (Kronecker factor): needs a square matrix, got {list(factor.shape)}."
@@ -59,7 +59,7 @@ def solve_rule(a: SquareMatrix, b: Columns) -> tuple[Columns, Pullback]:
 
 
 def solve_cotangent(w: Columns, x: Columns) -> SquareMatrix:
-    """`-w xᵀ`, unformed where both are dense."""
+    """Return `-w xᵀ`, unformed if both are dense."""
     if tj.is_structured(w) or tj.is_structured(x):
         return tj.negative(tj.matmul(w, x.mT))
     return tj.Outer(-w, x)
@@ -69,8 +69,8 @@ def solve_cotangent(w: Columns, x: Columns) -> SquareMatrix:
 def solve_diagonal_rule(a: SquareDiagonal, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     """Contracts before it divides, and keeps `b` rather than `x`.
 
-    Half the time and none of the scratch of the general rule at n = 2048, k = 64: nothing of the
-    size of `b` has to be kept, because divisions are what XLA does not repeat inside a fusion.
+    It takes half the time and no scratch of the general rule at n = 2048, k = 64. XLA does not
+    repeat divisions inside a fusion; here no array of the size of `b` has to be kept for them.
     """
     x = solve_diagonal(a, b)
 
@@ -129,7 +129,7 @@ def solve_update_rule(a: SquareUpdate, b: DenseColumns) -> tuple[DenseColumns, P
         if zt is None:
             s = solve_factored_transposed(small, zx)
             ds = a.weighted(s)
-        else:  # the same system as before, which needs no transposed permutation
+        else:  # the same system again, without a transposed permutation
             ds = solve_factored(small, a.weighted(zx))
             s = zx - inner @ ds
         yw, zw = transposed(as_columns(x_bar))
@@ -168,7 +168,7 @@ def solve_any(a: Shaped[tj.AbstractArray, "n n"], b: DenseColumns) -> DenseColum
 def solve_any_structured(
     a: Shaped[tj.AbstractArray, "n n"], b: Shaped[tj.AbstractArray, " n *k"]
 ) -> Columns:
-    """The solution has no structure: only `b` becomes dense, and `a` is solved as its type is."""
+    """Densify `b`, with a warning, and solve by the type of `a`: the solution has no structure."""
     hint = "solve for a product: `tj.solve(a, b @ x)` needs vectors only"
     return tj.solve.primal(a, tj.densified(b, "solve", hint))
 
@@ -198,7 +198,7 @@ def solve_symmetric(a: FullStorage, b: DenseColumns) -> DenseColumns:
 
 
 def symmetric_system(a: FullStorage, b: DenseColumns) -> tuple[Factored, DenseColumns]:
-    """A factored symmetric or Hermitian matrix and its right-hand side, of one dtype."""
+    """Return a factored symmetric or Hermitian matrix and its right-hand side, of one dtype."""
     b = floating(b.astype(jnp.result_type(a.data, b)))
     return factored(a.replace(data=a.data.astype(b.dtype))), b
 
@@ -238,7 +238,7 @@ def solve_kronecker(a: Shaped[tj.Kronecker, "n n"], b: DenseColumns) -> DenseCol
 
 
 def _solve_factor(a: SquareMatrix, b: DenseColumns) -> DenseColumns:
-    """Dense ones by the LU of `factored.py` (benchmark row "Kronecker solve")."""
+    """Solve; for a dense factor by the LU of `factored.py` (benchmark row "Kronecker solve")."""
     if tj.is_structured(a):
         return tj.solve(a, b)
     dtype = jnp.result_type(floating(a), floating(b))

@@ -1,8 +1,8 @@
-"""Sparse matrices: products and sums that see only what is stored.
+"""Sparse matrices: products and sums that read only the stored entries.
 
-Patterns are known while JAX traces, so that the pattern of a sum or of a product is made then, and
-what runs are gathers of values and sums of them. Systems and determinants are not here: they form
-the dense matrix, visibly.
+Patterns are static, so tanjax computes the pattern of a sum or of a product while JAX traces. The
+compiled program only gathers values and sums them. Systems and determinants are not here: they
+form the dense matrix, with a `DensifyWarning`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSIDE: Any = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
 
 
 def as_sparse(a: Sparser | Band) -> SparseMatrix:
-    """A matrix whose pattern its type says: its diagonals."""
+    """Return a matrix as `Sparse`; the pattern of other types is that of their diagonals."""
     if isinstance(a, tj.Sparse):
         return a
     lower, upper = (0, 0) if isinstance(a, tj.Diagonal | tj.Identity) else widths(a)
@@ -59,7 +59,7 @@ def dense_times_sparse(
 def sparse_times_dense_rule(
     a: Shaped[tj.Sparse, "m k"], b: Shaped[DenseArray, " k *n"]
 ) -> tuple[Shaped[DenseArray, " m *n"], Pullback]:
-    """The general rule, with a transposed product that leaves the values where they are."""
+    """The general rule, with a transposed product that does not move the values."""
 
     def sparse_times_dense_pullback(c_bar: DenseArray) -> tuple[tj.Outer, DenseArray]:
         return tj.Outer(c_bar, b), a.apply_transposed(c_bar)
@@ -81,7 +81,7 @@ def dense_times_sparse_rule(
 
 
 def sparse_times_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
-    """One term for every pair of places that meet; the sums that they go to are known."""
+    """Multiply: one term for every pair of places that meet, summed to static places."""
     a, b = as_sparse(a), as_sparse(b)
     pattern, left, right, to = a.pattern.product(b.pattern)
     terms = a.values.at[left].get(**INSIDE) * b.values.at[right].get(**INSIDE)
@@ -114,7 +114,7 @@ def diagonal_solve_sparse(
 
 
 def add_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
-    """Of one pattern value by value, otherwise on all places of both."""
+    """Add value by value if the patterns are one object, otherwise on the union of their places."""
     a, b = as_sparse(a), as_sparse(b)
     places = a.pattern if a.pattern is b.pattern else a.pattern.union(b.pattern)
     left, right = (x.entries_at(places.rows, places.columns) for x in (a, b))
@@ -128,7 +128,10 @@ def add_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
 def sparse_multiply_dense(
     a: Shaped[tj.Sparse, "m n"], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
-    """The zeros stay; of `b`, which may be a row or a column, the places are read."""
+    """Multiply entry by entry: the zeros stay, so `b` is read only at the places of `a`.
+
+    `b` may be a row or a column.
+    """
     shape = jnp.shape(b)
     if shape == () or jnp.broadcast_shapes(shape, a.shape) != a.shape:
         return multiply_dense(a, b)
@@ -139,7 +142,7 @@ def sparse_multiply_dense(
 
 
 def _register() -> None:
-    """Every pair of which one is sparse and the other one says its pattern by its type."""
+    """Register every pair of a sparse matrix and a matrix whose type shows its pattern."""
     smooth: Any = {"differentiate": True}
     tj.matmul.implementation(tj.Sparse, tj.Sparse, **smooth)(sparse_times_sparse)
     tj.add.implementation(tj.Sparse, tj.Sparse, **smooth)(add_sparse)
@@ -158,7 +161,7 @@ _register()
 
 
 def cases() -> Iterator[Case]:
-    """One for every formula: rectangular, complex, without any place."""
+    """One for every formula: rectangular, complex, with an empty pattern."""
     from tanjax.testing import Case, Samples
 
     s = Samples(31)
@@ -186,7 +189,7 @@ def cases() -> Iterator[Case]:
     yield Case(tj.sum, wide, axis=1)
     on_and_off = jnp.concatenate([2 + 0.3 * s.complex(3), 0.5 * s.complex(2)])
     places = [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]]
-    regular = tj.Sparse(on_and_off, places, (3, 3))  # which becomes dense
+    regular = tj.Sparse(on_and_off, places, (3, 3))  # for operations that densify
     yield Case(tj.solve, regular, s.complex(3))
     yield Case(tj.logdet, regular)
     yield Case(tj.slogdet, regular)

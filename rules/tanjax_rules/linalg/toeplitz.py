@@ -1,8 +1,8 @@
 """Toeplitz matrices: products, sums that stay in the type, systems and determinants.
 
-A product is a convolution, which is differentiated as it is: that takes fewer transforms than the
-outer product of the general rule. Systems and determinants go through `factored_toeplitz`, once for
-a value and its derivatives; a small system is formed.
+A product is a convolution, which JAX differentiates itself: that takes fewer transforms than the
+outer product of the general rule. Systems and determinants use `factored_toeplitz`, once for a
+value and its derivatives. A small system forms the matrix.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def solve_toeplitz_rule(a: SquareToeplitz, b: DenseColumns) -> tuple[DenseColumn
 
 @tj.solve.implementation(tj.Toeplitz, tj.Dense)
 def solve_toeplitz(a: SquareToeplitz, b: DenseColumns) -> DenseColumns:
-    """`O(n²)` operations and `O(n)` memory, then `O(n log n)` for each column of `b`.
+    """Solve in `O(n²)` operations and `O(n)` memory, then `O(n log n)` for each column of `b`.
 
-    Up to 1024 rows by LU of the matrix in full, which is then faster, unless it is found definite.
+    Up to 1024 rows LU of the full matrix is faster, and used unless the matrix is found definite.
     """
     if not a.shape[0]:
         return b.astype(jnp.result_type(a.values, b))
@@ -77,7 +77,7 @@ def solve_toeplitz(a: SquareToeplitz, b: DenseColumns) -> DenseColumns:
 
 
 def _system(a: SquareToeplitz, b: DenseColumns) -> tuple[FactoredToeplitz, DenseColumns]:
-    """The factored matrix and its right-hand side, of one dtype."""
+    """Return the factored matrix and its right-hand side, of one dtype."""
     dtype = jnp.result_type(a.values, b)
     count = b.shape[1] if b.ndim == 2 else 1
     f = system_of_toeplitz(a.replace(values=a.values.astype(dtype)), count)
@@ -97,7 +97,7 @@ def slogdet_toeplitz_rule(a: SquareToeplitz) -> tuple[tj.SlogdetResult, Pullback
 
 
 def weight_of_slogdet(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
-    """The factor of the inverse transpose: a complex determinant turns its sign, too."""
+    """Return the factor of the inverse transpose; a complex determinant also turns its phase."""
     weight = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
         return weight
@@ -106,7 +106,7 @@ def weight_of_slogdet(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
 
 @tj.slogdet.implementation(tj.Toeplitz)
 def slogdet_toeplitz(a: SquareToeplitz) -> tj.SlogdetResult:
-    """`O(n²)` operations and `O(n)` memory."""
+    """Sign and logarithm in `O(n²)` operations and `O(n)` memory."""
     if not a.shape[0]:
         return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
     return tj.SlogdetResult(*slogdet_factored_toeplitz(factored_toeplitz(a)))
@@ -119,7 +119,7 @@ def logdet_toeplitz(a: SquareToeplitz) -> Scalar:
 
 @tj.det.implementation(tj.Toeplitz, differentiate=True)
 def det_toeplitz(a: SquareToeplitz) -> Scalar:
-    """By the inverse: the derivative is nan where the matrix is singular."""
+    """Return the determinant from `slogdet`: its derivative is nan for a singular matrix."""
     sign, logabsdet = tj.slogdet(a)
     return sign * jnp.exp(logabsdet).astype(sign.dtype)
 
@@ -141,7 +141,7 @@ _PLAN = tj.FactorizationPlan(
 
 @tj.factorize.implementation(tj.Toeplitz, differentiate=True)
 def factorize_toeplitz(a: SquareToeplitz) -> tj.Factorization:
-    """No root: that of a Toeplitz matrix has no structure."""
+    """Factorise without a root: the root of a Toeplitz matrix has no structure."""
     if not a.shape[0]:
         return tj.factorize(tj.Diagonal(a.values))
     return tj.Factorization(None, factored_toeplitz(a), _PLAN, a.shape[0])
@@ -214,7 +214,7 @@ def trace_toeplitz(a: Shaped[tj.Toeplitz, "m n"]) -> Scalar:
 
 
 def cases() -> Iterator[Case]:
-    """Rectangles, systems that need row exchanges, definite and complex ones, no rows at all."""
+    """Rectangles, systems that need row exchanges, definite and complex systems, no rows."""
     from tanjax.testing import Case, Samples
 
     s = Samples(21)

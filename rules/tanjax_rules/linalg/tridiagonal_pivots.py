@@ -5,11 +5,11 @@ of an elimination without row exchanges,
 
 $$p_{i+1} = d_{i+1} - l_i u_i / p_i,$$
 
-are, as rounded, those of a matrix in which only these products differ, by a few roundings each:
-however large the multipliers are, nothing is lost. So no row has to move, which leaves three
-operations a row. A pivot of zero makes the next one infinite and is forgotten by the one after
-that; the two are replaced by others of the same product. A system has no such property: it is
-solved with exchanges (`band_factor`), or by LAPACK.
+are, after rounding, those of a matrix in which only these products differ, by a few roundings each.
+Large multipliers therefore lose no accuracy, and no row has to move: three operations a row. A zero
+pivot makes the next pivot infinite, and does not affect the pivot after that. Two numbers with the
+same product replace the two. Systems do not have this property: they are solved with exchanges
+(`band_factor`), or by LAPACK.
 
 With the pivots from the last row up, $m_i$, the derivative is the band of the inverse,
 
@@ -55,7 +55,10 @@ def logdet_tridiagonal(a: Matrix) -> Scalar:
 @tj.slogdet.implementation(tj.Tridiagonal, differentiate=True)
 @tj.slogdet.implementation(tj.SymTridiagonal, differentiate=True)
 def slogdet_tridiagonal(a: Matrix) -> tj.SlogdetResult:
-    """Complex matrices with row exchanges: a complex number divided by zero is not infinite."""
+    """Eliminate without exchanges, complex matrices with exchanges.
+
+    A complex number divided by zero is not infinite.
+    """
     a = floating(a)
     if jnp.iscomplexobj(a.diag):
         return slogdet_banded(a)
@@ -79,7 +82,7 @@ def _(primals: Three, tangents: Three) -> tuple[Determinant, Determinant]:
 def determinant_and_inverse(
     lower: Array, diag: Array, upper: Array
 ) -> tuple[Scalar, Scalar, Array, Array, Array]:
-    """Sign and logarithm, and the band of the inverse: below the diagonal, on it and above it."""
+    """Return sign, logarithm, and the band of the inverse: below the diagonal, on it, above it."""
     rows = _rows(lower, diag, upper)
     down, up = _pivots(rows, _rows(upper[::-1], diag[::-1], lower[::-1]))
     p, m = down[:-1], up[::-1][1:]
@@ -90,7 +93,7 @@ def determinant_and_inverse(
 
 @determinant_and_inverse.defjvp
 def _(primals: Three, tangents: Three) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """By row exchanges: second derivatives of pivots from both ends would cancel."""
+    """Use row exchanges: second derivatives of pivots from both ends would cancel."""
 
     def inverse(*three: Array) -> Three:
         rows = inverse_band(band_factor(rows_of(tj.Tridiagonal(*three), 1, 1), 1))
@@ -102,16 +105,16 @@ def _(primals: Three, tangents: Three) -> tuple[tuple[Array, ...], tuple[Array, 
 
 
 def _rows(lower: Array, diag: Array, upper: Array) -> Rows:
-    """What a step sees: the diagonal, and what couples its row to the one before."""
+    """Return the rows of a step: the diagonal between its entries that couple to the row before."""
     before = (jnp.pad(x, (1, 0))[: diag.shape[0]] for x in (lower, upper))
     return next(before), diag, next(before)
 
 
 def _pivots(*matrices: Rows) -> tuple[Shaped[Array, " n"], ...]:
-    """The pivots of each matrix, in one loop."""
+    """Return the pivots of each matrix, in one loop."""
 
     def step(last: tuple[Array, ...], rows: PyTree) -> PyTree:
-        # What is not coupled to a pivot of zero is not divided by it.
+        # A row that is not coupled to a zero pivot must not be divided by it.
         found = tuple(
             diag - jnp.where((x == 0) | (y == 0), x * y, x / pivot * y)
             for pivot, (x, diag, y) in zip(last, rows, strict=True)
@@ -123,9 +126,9 @@ def _pivots(*matrices: Rows) -> tuple[Shaped[Array, " n"], ...]:
 
 
 def _product(rows: Rows, pivots: Shaped[Array, " n"]) -> Determinant:
-    """Sign and logarithm of the product of the pivots, which are not multiplied."""
+    """Return sign and logarithm of the product of the pivots, without their product."""
     lower, diag, upper = rows
-    infinite = jnp.isinf(pivots) & (lower != 0)  # the one before is zero, or nearly
+    infinite = jnp.isinf(pivots) & (lower != 0)  # the pivot before is zero, or nearly
     others = upper - diag / lower * jnp.pad(pivots, (1, 0))[: diag.shape[0]]
     behind = lambda x: jnp.pad(x[1:], (0, 1))[: diag.shape[0]]
     x = jnp.where(infinite, others, pivots)

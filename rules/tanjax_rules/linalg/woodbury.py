@@ -1,4 +1,4 @@
-"""What Woodbury and the determinant lemma share: the small matrix of a low-rank update."""
+"""The small matrix of a low-rank update, for Woodbury and the determinant lemma."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .factored import both_ways
 
 
 def as_columns(b: DenseColumns) -> Shaped[DenseArray, "n _"]:
-    """A vector as a matrix of one column."""
+    """Return a vector as a matrix of one column."""
     return b[:, None] if b.ndim == 1 else b
 
 
 def solve_base(
     a: SquareUpdate, b: Shaped[DenseArray, "n k"]
 ) -> tuple[Shaped[Array, "n k"], Shaped[Array, "n r"], Shaped[Array, "n r"] | None, Function]:
-    """`B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` where that is the same, and a function: `B⁻ᵀ x̄` and `B⁻ᵀ V`.
+    """Return `B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` if it equals `B⁻¹ U`, and a function of `x̄`.
 
-    A base that has to be factorised is factorised once.
+    The function returns `B⁻ᵀ x̄` and `B⁻ᵀ V`. A base that needs a factorisation is factorised once.
     """
     if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
         z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
@@ -44,7 +44,7 @@ def solve_base(
 
 
 def capacitance(a: SquareUpdate, z: Shaped[Array, "n r"]) -> Shaped[Array, "r r"]:
-    """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
-    # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
-    # (half the scratch memory).
+    """Return `I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
+    # In this order of the product XLA frees `Z` early in the gradient of logdet (half the scratch
+    # memory).
     return jnp.eye(z.shape[1], dtype=z.dtype) + a.weighted((z.T @ a.right).T)

@@ -1,4 +1,4 @@
-"""What a compiled function has to know of its arguments before it looks at their numbers."""
+"""The form of the arguments of a compiled function, before it measures their numbers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from jaxtyping import PyTree
 from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
-ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
-NOBODY: object = object()  # which no argument is
+ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, collected from calls
+NOBODY: object = object()  # no argument is this object
 _NUMBERS = (float, int, complex, bool, str, type(None))
 
 Args: TypeAlias = tuple[PyTree, ...]  # of a call
 Kwargs: TypeAlias = dict[str, PyTree]
-# One array of the arguments: JAX's or NumPy's, a Python number, a `Spread`, what only JAX refuses.
+# One array of the arguments: JAX's or NumPy's, a Python number, a `Spread`, or a leaf that only
+# JAX refuses.
 Leaf: TypeAlias = PyTree
 Leaves: TypeAlias = Sequence[Leaf]
 Weak: TypeAlias = weakref.ref[Leaf]  # to an argument, which is not kept alive
 Form: TypeAlias = PyTreeDef | int  # of arguments: how many, if all are arrays
 Options: TypeAlias = dict[str, Any]  # of `jax.jit`
-# What `jax.jit` gives; `jax.stages.Wrapped` says nothing of `eval_shape` and `clear_cache`.
+# The result of `jax.jit`; `jax.stages.Wrapped` lacks `eval_shape` and `clear_cache`.
 Jitted: TypeAlias = Any
 
 
@@ -46,8 +47,8 @@ class Last(NamedTuple):
     context: object = None
 
     def holds(self, leaves: Leaves) -> bool:
-        """Whether dicts and lists, which can change, hold the very arrays of the last call."""
-        # The first is compared alone: in a loop it is another one, and nothing else is asked.
+        """True if dicts and lists, which can change, hold the very arrays of the last call."""
+        # Compare the first array alone: in a loop it is new, and the rest is skipped.
         if not self.leaves or self.leaves[0]() is not leaves[0]:
             return False
         return all([r() is x for r, x in zip(self.leaves, leaves, strict=True)])
@@ -67,7 +68,7 @@ def _copied(x: PyTree) -> PyTree:
 def _named_arguments(
     fun: Function, options: Options, what: str
 ) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Positions and names of arguments, each found from the other as `jax.jit` does.
+    """Return positions and names of arguments, each found from the other as `jax.jit` does.
 
     **Arguments:** `what`: `"static"` or `"donate"`.
     """
@@ -89,10 +90,10 @@ def _named_arguments(
 
 
 class Arguments:
-    """How a function takes its arguments: which are static, and which a call takes away.
+    """The static and the donated arguments of a function.
 
     **Fields:** `static`: positions and names of static arguments, None if there are none;
-    `donates`: whether JAX deletes some.
+    `donates`: true if JAX deletes some arguments.
     """
 
     def __init__(self, fun: Function, options: Options) -> None:
@@ -102,7 +103,7 @@ class Arguments:
         self.donates = self._donated is not None
 
     def dynamic(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """The arguments that are traced."""
+        """Return the arguments that are traced."""
         if self.static is None:
             return args, kwargs
         places, names = self.static
@@ -111,7 +112,7 @@ class Arguments:
         return kept, {k: v for k, v in kwargs.items() if k not in names}
 
     def statics(self, args: Args, kwargs: Kwargs) -> tuple[Hashable, ...]:
-        """What of the static arguments is part of a key."""
+        """Return the part of a key for static arguments: places, values and types."""
         if self.static is None:
             return ()
         places, names = self.static
@@ -120,7 +121,7 @@ class Arguments:
         return tuple((place, x, type(x)) for place, x in given)  # to JAX 1 is not 1.0 either
 
     def on_leaves(self, args: Args, kwargs: Kwargs) -> Function:
-        """The function of the flat dynamic arguments, as it is traced in float64."""
+        """Return the function of the flat dynamic arguments, as it is traced in float64."""
         dynamic = self.dynamic(args, kwargs)
         places = self.static[0] if self.static else ()
         treedef = jax.tree.structure(dynamic)
@@ -135,7 +136,7 @@ class Arguments:
         return on_leaves
 
     def take_away(self, args: Args, kwargs: Kwargs, out: PyTree) -> None:
-        """Delete donated arguments after a program that did not; results may be among them."""
+        """Delete donated arguments, except results, after a program that did not donate."""
         if self._donated is None:
             return
         places, names = self._donated
@@ -147,7 +148,10 @@ class Arguments:
                 x.delete()
 
     def shifted(self, count: int, *, donates: bool) -> Options:
-        """The options for a program with so many arguments before, and one result more."""
+        """Return the options for a program with `count` more arguments first, and one result more.
+
+        The additional result comes first.
+        """
         found = {k: v for k, v in self._options.items() if not k.startswith("donate_")}
         donated = self._donated if donates else None
         for what, named in (("static", self.static), ("donate", donated)):
@@ -162,7 +166,7 @@ class Arguments:
         return found
 
     def kept(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """Arguments for another run, also where the first one takes them away."""
+        """Return arguments for another run: copies, if the first run deletes its arguments."""
         return jax.tree.map(_copied, (args, kwargs)) if self.donates else (args, kwargs)
 
 
@@ -187,15 +191,15 @@ def is_finite(x: Leaf) -> bool:
 
 
 def is_on_several_hosts(x: Leaf) -> bool:
-    """Whether this process holds only a part of an argument, or none of it."""
+    """True if this process holds only a part of an argument, or no part."""
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
         return False
     return not x.is_fully_addressable
 
 
-@functools.cache  # asked when a program has run: nothing changes afterwards
+@functools.cache  # the number of processes is fixed once a program has run
 def are_several() -> bool:
-    """Whether this process is one of several."""
+    """True if there are several processes."""
     return jax.process_count() > 1
 
 
@@ -215,4 +219,4 @@ def can_be_looked_at(x: Leaf) -> bool:
         ARRAYS.add(type(x))
         return x.is_fully_addressable and not x.is_deleted()
     known = isinstance(x, np.ndarray | np.generic | int | float | complex)
-    return known or hasattr(x, "is_finite")  # looked at, on several hosts
+    return known or hasattr(x, "is_finite")  # an array on several hosts, measured already

@@ -1,8 +1,8 @@
 """The cases of a compiled function, and the state of each.
 
-A case is the function traced for arguments of one kind (shapes, trees, static ones, settings of
-JAX). All that calls learn of it is one immutable `State`, swapped at once: a thread reads one
-state, and nothing that another one does meanwhile changes what it read.
+A case is the function traced for arguments of one kind: shapes, trees, static arguments, settings
+of JAX. Everything that calls learn of a case is one immutable `State`, swapped at once. A thread
+reads one state, and no other thread can change that state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._arguments import Args, Kwargs, Leaf, Leaves, signature
 from ._packing import bound_leaves, free_leaves
 from ._watch import Watch
 
-ENTRIES = 8  # of a case, and programs; the oldest goes: bounds memory
+ENTRIES = 8  # entries of a case, and half its programs; the oldest is dropped: bounds memory
 _KEPT = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
 
 
@@ -33,9 +33,9 @@ class Entry(NamedTuple):
     """A plan, its program, and the numbers for which it is right; never changed, only replaced.
 
     **Fields:** `plan`; `number`: its place in `.plans`; `program`: without a flag; `watch`: the
-    windows of the arguments, None where each call has to be looked at; `windows`: all of them;
-    `flagged`: the program with a flag, `(limits, flag, *args) -> flag, results`, None where the
-    arguments alone decide; `limits`: its first argument; `is_unchecked`: the user asked for that.
+    windows of the arguments, None if each call needs a look; `windows`: all of them; `flagged`: the
+    program with a flag, `(limits, flag, *args) -> flag, results`, None if the arguments alone
+    decide; `limits`: its first argument; `is_unchecked`: true if the user chose `check="off"`.
     """
 
     plan: Plan
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
     @property
     def grade(self) -> str:
-        """The grade of later calls: proved, flagged, or none: they are looked at."""
+        """The grade of later calls: unchecked, proved, flagged, or looked at."""
         if self.is_unchecked:
             return "unchecked"
         if self.watch is None:
@@ -64,16 +64,16 @@ class Entry(NamedTuple):
 # Places of arguments that are results of the last call, and of these results.
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
-Check: TypeAlias = Callable[[], bool]  # begun; it says whether all is in its windows
+Check: TypeAlias = Callable[[], bool]  # a begun check: true if all is in its windows
 
 
 class Handed(NamedTuple):
     """The results of a last call, which a loop may hand back (`_late.py`).
 
-    **Fields:** `results`: references to them; `entry`: whose program gave them; `pairs`: places of
-    arguments, and of the results that they were; `calls`: with such arguments, one after the other;
-    `flag`: of all these calls; `waited`: the flag that is waited for next; `checks`: those of the
-    states of the last calls, the first one first, true where it was in its windows.
+    **Fields:** `results`: references to them; `entry`: the entry of their program; `pairs`: places
+    of arguments, and of the results that they were; `calls`: the number of calls in a row with
+    these places; `flag`: of all these calls; `waited`: the flag to wait for next; `checks`: the
+    checks of the states of the last calls, oldest first, true for a state in its windows.
     """
 
     results: tuple[weakref.ref[Leaf], ...] = ()
@@ -86,7 +86,7 @@ class Handed(NamedTuple):
 
     @property
     def flags(self) -> tuple[jax.Array, ...]:
-        """Those that nobody has read."""
+        """The unread flags."""
         return tuple(x for x in (self.flag, self.waited) if x is not None)
 
 
@@ -94,9 +94,10 @@ class State(NamedTuple):
     """The knowledge that calls have of a case.
 
     **Fields:** `entries`: the last one found first; `handed`: of the last call; `unread`: flags of
-    loops that have ended; `is_rewritten`: XLA has made infinities or zeros that no number explains,
-    so that everything is hidden from it; `in_a_row`: so many calls that no window covers;
-    `keeps_powers`: labels keep their powers of two, because no plan is known to be right.
+    loops that have ended; `is_rewritten`: true if XLA has made infinities or zeros that no number
+    explains, so that every value is hidden from it; `in_a_row`: the number of calls in a row
+    without windows; `keeps_powers`: labels keep their powers of two, because no plan is known to be
+    right.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -108,12 +109,12 @@ class State(NamedTuple):
 
 
 class Case:
-    """The function traced for arguments of one kind, and what calls have learnt of it.
+    """The function traced for arguments of one kind, with the state that calls have learnt.
 
-    **Fields:** `closed`, `out`, `restored`, `notes`: the program as JAX traced it, its results, the
-    constants that tracing lost, and what is to be said of them; `treedef`, `avals`, `context`: what
-    it was traced for; `keeps`: whether such arguments are small enough to be kept alive; `moves`:
-    whether the trace took powers of two out of labels.
+    **Fields:** `closed`: the program as JAX traced it; `out`: its results; `restored`: the
+    constants that tracing lost; `notes`: the warnings about them; `treedef`, `avals`, `context`:
+    the arguments and settings of the trace; `keeps`: true if these arguments are small enough to be
+    kept alive; `moves`: true if the trace took powers of two out of labels.
     """
 
     def __init__(
@@ -138,15 +139,15 @@ class Case:
 
     @functools.cached_property
     def graph(self) -> ScaleGraph:
-        """Of the program, for all its plans."""
+        """The graph of the program, for all its plans."""
         return build(self.closed, self.restored)
 
     def with_powers(self, kept: Any, leaves: Leaves, args: Args, kwargs: Kwargs) -> Case | None:
-        """The same case where labels keep their powers of two; None if it is not another one.
-
-        JAX cannot trace it where it compares trees, such as the carry of `jax.lax.scan`.
+        """Return the same case with labels that keep their powers of two.
 
         **Arguments:** `kept`: the planned function whose labels keep them.
+        **Returns:** None if no label has a power of two, or if JAX cannot trace the case: it
+        compares trees with labels, for example the carry of `jax.lax.scan`.
         """
         if self.moves:
             with contextlib.suppress(Exception):
@@ -162,14 +163,14 @@ class Case:
         """Bring an entry to the front."""
         with self.lock:
             rest = [e for e in self.state.entries if e is not entry and e is not instead_of]
-            # One that has no windows is only kept as the plan that it is.
+            # An entry without windows is kept only if no entry with the same number has windows.
             known = {e.number for e in (entry, *rest) if e.watch is not None} | {entry.number}
             rest = [e for e in rest if e.watch is not None or e.number not in known]
             self.state = self.state._replace(entries=(entry, *rest)[:ENTRIES])
         return entry
 
     def program(self, key: Hashable, make: Callable[[], Function]) -> Function:
-        """A program of this case that is compiled once, whatever plan runs it."""
+        """Return a program of this case, made once for all plans that run it."""
         with self.lock:
             if key not in self._programs:
                 self._programs[key] = make()

@@ -1,7 +1,7 @@
-"""The arguments that a derivative is for: which they are, and which of their leaves move.
+"""The arguments of a derivative, and the leaves that it differentiates.
 
-A tree may hold what has no derivative, integers and booleans, and what JAX cannot trace, functions
-and texts. They stay where they are while the others are traced.
+A tree may hold leaves without a derivative, integers and booleans, and leaves that JAX cannot
+trace, functions and texts. They stay in their places while the other leaves are traced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Argnums = int | Sequence[int]
 
 
 def places(name: str, args: Sequence[PyTree], argnums: Argnums) -> tuple[int, ...]:
-    """The places of the arguments, one or several, counted from the first.
+    """Return the places of one or several arguments, counted from the first.
 
     **Raises:** `TypeError` if there is no such argument, or it is given by its name.
     """
@@ -51,7 +51,7 @@ def check_differentiable(name: str, args: Sequence[PyTree], argnums: Argnums) ->
 
 
 def moving_leaves(tree: PyTree) -> PyTree:
-    """The leaves that have derivatives, and the function that puts others in their place."""
+    """Return the leaves that have derivatives, and the function that replaces them in the tree."""
     leaves, treedef = jax.tree.flatten(tree)
     moving = [i for i, x in enumerate(leaves) if is_inexact(x)]
 
@@ -65,15 +65,16 @@ def moving_leaves(tree: PyTree) -> PyTree:
 
 
 def is_number(x: PyTree) -> bool:
-    """Whether JAX can trace a leaf."""
+    """True if JAX can trace a leaf."""
     return hasattr(x, "dtype") or isinstance(x, bool | int | float | complex)
 
 
 def hold_fixed(f: Function, args: Sequence[PyTree], argnums: Argnums) -> PyTree:
-    """`f` and its arguments without the leaves that are no arrays, and the way back for gradients.
+    """Return `f`, its arguments without leaves that JAX cannot trace, and a map for gradients.
 
-    Functions and texts in a tree (the activation of a Module) cannot be traced; they are put back
-    inside `f`, and stand in their places in the gradient, which says `None` of them.
+    JAX cannot trace functions and texts in a tree, for example the activation of a Module. The new
+    function puts them back before it calls `f`. The map puts them back into the structural
+    gradient, so that `natural_tree` gives `None` in their places.
     """
     chosen = places("grad", args, argnums)
     trees = {i: jax.tree.flatten(args[i]) for i in chosen}

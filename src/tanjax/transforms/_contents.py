@@ -1,12 +1,12 @@
-"""Derivatives by what Refs hold: `tj.grad`, `vjp`, `jvp` and the others, when they are given Refs.
+"""Derivatives of functions of Refs, by `tj.grad`, `vjp`, `jvp` and the others.
 
-A function of Refs is differentiated as the pure one from what they hold before to its output and to
-what they hold afterwards. Cotangents and tangents of a Ref are those of the array in it, natural;
-what it holds afterwards is written once the derivative is computed. How the function is made pure,
-the layer above knows (`tanjax.mutation`) and registers here.
+tanjax differentiates a function of Refs as a pure function: from their contents before to its
+output and their contents afterwards. Cotangents and tangents of a Ref are those of the array in it,
+natural. The contents afterwards are written once the derivative is computed. The layer above
+(`tanjax.mutation`) makes the function pure, and registers here how.
 
-Sharp edges. A tangent that is itself in Refs is structural, as that of `tj.zero_tangent(ref)`, and
-is overwritten by the tangent of the state afterwards, as by `jax.jvp`.
+Sharp edges. A tangent in Refs is structural, like that of `tj.zero_tangent(ref)`. As in `jax.jvp`,
+the tangent of the state afterwards overwrites it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from jaxtyping import PyTree
 from tanjax._errors import CotangentError, describe, message
 from tanjax._typing import Function, Structural
 
-State = dict[int, PyTree]  # what the Refs hold that are written, by their number
+State = dict[int, PyTree]  # the contents of the Refs that are written, by their number
 
 
 @runtime_checkable
 class Contents(Protocol):
-    """A call of a function with Refs, of `f` as one of what they hold: `args`, `kwargs`."""
+    """A call of `f` as a function of the contents of its Refs, which are in `args`, `kwargs`."""
 
     f: Function
     args: tuple[PyTree, ...]
@@ -33,30 +33,30 @@ class Contents(Protocol):
 
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> tuple[PyTree, State]: ...
     def write(self, after: State) -> None:
-        """Write what the Refs hold after the call."""
+        """Write the contents after the call into the Refs."""
 
     def write_tangents(self, tangents: PyTree, after: State) -> None:
-        """Write the tangents of that into those tangents which are Refs."""
+        """Write the tangents of the contents after the call into the tangents that are Refs."""
 
 
 _registered: dict[str, Function] = {}
 
 
 def register_contents(make: Function) -> None:
-    """Say how a call with Refs is made one of what they hold; asked by `mutation`."""
+    """Register how to make a call with Refs a function of their contents; called by `mutation`."""
     _registered["make"] = make
 
 
 def contents(
     where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree = None
 ) -> Contents | None:
-    """A call that is differentiated by `chosen` among its arguments; `None` if that has no Ref."""
+    """Make the call that is differentiated by `chosen` of its arguments; `None` without a Ref."""
     found: Contents | None = _registered["make"](where, f, args, kwargs, chosen, buffers)
     return found
 
 
 def with_aux(call: Contents, has_aux: bool) -> Function:
-    """The function that a gradient is for: what is not differentiated is its aux value."""
+    """Return the function to differentiate: its other results are in its aux value."""
 
     @functools.wraps(call.f)
     def run(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -68,7 +68,7 @@ def with_aux(call: Contents, has_aux: bool) -> Function:
 
 
 def with_state(call: Contents, has_aux: bool) -> Function:
-    """The function that is pushed forward: the state afterwards is moved, too."""
+    """Return the function to push forward: the state afterwards has a tangent, too."""
 
     @functools.wraps(call.f)
     def run(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -82,12 +82,15 @@ def with_state(call: Contents, has_aux: bool) -> Function:
 
 
 def is_memory(tangent: PyTree) -> bool:
-    """Whether a tangent is in Refs."""
+    """True if a tangent is in Refs."""
     return any(isinstance(x, jax.Ref) for x in jax.tree.leaves(tangent))
 
 
 def in_fields(where: str, x: PyTree, tangent: PyTree) -> Structural:
-    """What the Refs of a tangent hold, as the structural tangent of an array."""
+    """Return the contents of the Refs of a tangent as the structural tangent of an array.
+
+    **Raises:** `CotangentError` if shapes or dtypes differ from those of the fields of `x`.
+    """
     leaves, tree = jax.tree.flatten(x)
     got = jax.tree.leaves(tangent)
     zero = lambda p: getattr(p, "dtype", None) == jax.dtypes.float0

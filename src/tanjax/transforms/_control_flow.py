@@ -1,9 +1,9 @@
 """Loops and branches whose carries and results convert to one unit.
 
-JAX compares static data: a carry that starts in metres and comes back in kilometres is to it a
-different pytree, and the message speaks of pytrees. Here a carry keeps the unit it started in, the
-branches of a conditional take the units of the first, and a change of dimension is reported as
-such. The arguments and everything else are JAX's.
+JAX compares static data. To JAX a carry that starts in metres and comes back in kilometres is
+another pytree, and its message names pytrees. Here a carry keeps the unit it started in, and all
+branches of a conditional take the units of the first. A change of dimension raises `UnitError`. The
+arguments and everything else are JAX's.
 """
 
 from __future__ import annotations
@@ -106,19 +106,19 @@ def checkpoint(fun: Function | None = None, **options: PyTree) -> Function:
 
 
 def _truth(where: str, x: PyTree, what: str = "predicate") -> PyTree:
-    """A predicate, index or bound; a quantity only if it is a pure number."""
+    """Return a predicate, index or bound without a unit; a quantity must be a pure number."""
     return x.plain(f"{where}: {what}") if is_quantity(x) else x
 
 
 def _alike(where: str, branches: list[Function], operands: PyTree) -> list[PyTree]:
-    """Branches that all return the units of the first."""
+    """Return branches that all return the units of the first."""
     first: list[PyTree] = []
 
     def wrap(i: int, branch: Function) -> Function:
         def call(*args: PyTree) -> PyTree:
             if i == 0:
                 return branch(*args)
-            if not first:  # what the first branch returns, without computing it
+            if not first:  # the units of the first branch, without computing it
                 first.append(jax.eval_shape(branches[0], *operands))
             return convert_like(f"{where}: result of branch {i}", first[0], branch(*args))
 

@@ -1,8 +1,9 @@
-"""User rules whose backward pass speaks natural cotangents, in true units.
+"""User rules whose backward pass uses natural cotangents, in true units.
 
 `jax.custom_vjp` demands cotangents with the pytree of the primal, so a rule for a quantity in
 metres would have to call its cotangent metres. Here the backward pass receives and returns natural
-cotangents: of a quantity in `u` one in `1/u`, of a structured array its matrix-like cotangent.
+cotangents. The cotangent of a quantity in `u` is in `1/u`, that of a structured array is an array
+like its matrix.
 
     @tj.custom_vjp
     def area(x):

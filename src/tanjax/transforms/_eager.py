@@ -1,18 +1,17 @@
-"""Derivatives that were taken outside of a compiled function, and left the range of their dtype.
+"""Derivatives outside of a compiled function that left the range of their dtype.
 
-`tj.grad(f)(x)` without `tj.jit` runs through JAX's tracers, whose numbers nobody can look at: a
-kinetic energy of a star overflows on the way, and its gradient is inf or nan where the compiled one
-is right. What goes in and what comes out can be looked at. If a result is not finite, or all zero,
-or if few numbers are near the ends of the range, the derivative is planned as `tj.jit` would do it;
-where plain JAX loses something, what `tj.jit` gives is returned.
+`tj.grad(f)(x)` without `tj.jit` runs through JAX's tracers, which do not show their numbers. The
+kinetic energy of a star overflows on the way, and its gradient is inf or nan although the compiled
+gradient is right. tanjax can measure the arguments and the results only. It plans the derivative as
+`tj.jit` would do if a result is not finite or all zero, or if few numbers are near the ends of the
+range. If plain JAX loses something, it returns the result of `tj.jit`.
 
     result = planned_if_lost("grad", f, derivative, args, kwargs, derivative(*args, **kwargs))
 
-Sharp edges. Not everything can be seen from outside: a function of ordinary numbers that leaves the
-range and comes back, and entries of large arrays that vanish, need `tj.jit`. Code that cannot be
-compiled (it branches on numbers) keeps the first result, and a `ScaleWarning` says so if that is
-not finite. Where there is a tracer, or a Ref, which a second run would write again, nothing is
-looked at.
+Sharp edges. Some losses do not show from outside. Numbers that leave the range on the way and come
+back, and entries of large arrays that underflow, need `tj.jit`. Code that cannot be compiled (it
+branches on numbers) keeps the first result, with a `ScaleWarning` if it is not finite. Calls with
+tracers are not checked, nor calls with Refs, because a second run would write them again.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from ._scale_graph import scale_graph
 
 _FEW = 10_000  # numbers that are run in a wide range in a few milliseconds
 _KEPT = 64
-# By function, the arguments (their shapes and where their numbers lie) for which plain JAX is
-# right: what has no derivative is inf in every call, and need not be planned each time.
+# By function, the arguments (their shapes and magnitudes) for which plain JAX is right. A function
+# without a derivative gives inf in every call, and need not be planned each time.
 _right: weakref.WeakKeyDictionary[Function, set[Hashable]] = weakref.WeakKeyDictionary()
 
 
@@ -47,7 +46,7 @@ def planned_if_lost(
     kwargs: dict[str, PyTree],
     result: PyTree,
 ) -> PyTree:
-    """`result`, or what `tj.jit` of the derivative gives if plain JAX has lost something."""
+    """Return `result`, or the result of `tj.jit(derivative)` if plain JAX has lost something."""
     given, found = _leaves((args, kwargs)), _leaves(result)
     if given is None or not found or (given and not bool(_all_finite(given))):
         return result
@@ -64,7 +63,7 @@ def planned_if_lost(
         plan = scale_graph(derivative)(*args, **kwargs).plan
         if not plan.identity:
             return jit(derivative)(*args, **kwargs)
-    except Exception:  # code that cannot be traced fails in any way, and has a result already
+    except Exception:  # code that cannot be traced may raise anything, and has a result already
         plan = None
     if is_broken and plan is None:
         _warn(name)
@@ -100,7 +99,7 @@ def _all_finite(leaves: list[PyTree]) -> PyTree:
 
 
 def _leaves(tree: PyTree) -> list[PyTree] | None:
-    """The floating arrays of a tree; `None` where there is a tracer, or a Ref."""
+    """Return the floating arrays of a tree; `None` if there is a tracer or a Ref."""
     leaves = jax.tree.leaves(tree)
     if any(isinstance(x, jax.core.Tracer | jax.Ref) for x in leaves):
         return None
@@ -108,7 +107,7 @@ def _leaves(tree: PyTree) -> list[PyTree] | None:
 
 
 def _is_suspicious(arguments: PyTree, given: list[PyTree], found: list[PyTree]) -> bool:
-    """Whether a finite derivative may have lost something: 5 us for some small arrays."""
+    """True if a finite derivative may have lost something: 5 us for some small arrays."""
     if sum(map(jnp.size, (*given, *found))) > _FEW:
         return False
     if any(measure(x) == NOTHING and jnp.size(x) for x in found):
@@ -118,6 +117,6 @@ def _is_suspicious(arguments: PyTree, given: list[PyTree], found: list[PyTree]) 
 
 
 def _is_far(x: PyTree) -> bool:
-    """Whether a product of three such numbers may leave the range."""
+    """True if a product of three numbers of this size may overflow or underflow."""
     bits, span = measure(x), range_of(jnp.result_type(x))
     return bool(bits and span and max(-bits[0], bits[1]) > span.highest // 3)

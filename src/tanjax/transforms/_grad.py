@@ -52,13 +52,13 @@ def value_and_grad(
     integers alone are no error, their gradient is `None`; `into`: buffers of `tj.zero_refs`, with
     `None` in the place of a leaf, array or tree that is frozen.
 
-    **Returns:** a function giving the value and the gradient: for every dense array an array, for
-    every structured one its natural cotangent (the same type for linear types, factored or
-    dense otherwise), `None` for leaves that are integers, booleans or no arrays at all (the
-    activation function of a Module). The gradient of a quantity is one, in `[loss]/[x]`.
-    With `into` the value alone: the gradient is *added* to the buffers, and never planned anew.
-    That of a Ref is the gradient by what it held before the call; afterwards it holds what `f`
-    wrote. Then `f` is traced.
+    **Returns:** a function giving the value and the gradient. The gradient has an array for every
+    dense array. It has the natural cotangent for every structured array: the same type for linear
+    types, factored or dense otherwise. It has `None` for leaves that are integers, booleans or no
+    arrays (the activation function of a Module). The gradient of a quantity is a quantity, in
+    `[loss]/[x]`. With `into` the function gives the value alone: it *adds* the gradient to the
+    buffers, and never plans it again. The gradient of a Ref is that by its contents before the
+    call; afterwards the Ref holds the values that `f` wrote. With Refs `f` is traced.
 
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; for buffers
     that do not fit `CotangentError`, `AliasError`, `MutationError`, `UnitError`.
@@ -115,13 +115,14 @@ def grad(
     """Like `jax.grad`, with natural gradients: `value_and_grad` without the value.
 
     **Returns:** a function giving the gradient, with `has_aux` a pair of gradient and aux value.
-    With `into`, buffers as in `value_and_grad`, to which it is added: nothing, or the aux value.
+    With `into`, buffers as in `value_and_grad`, it adds the gradient to them and returns `None`, or
+    the aux value.
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate. Warns
     `HiddenCotangentWarning` (not under `jit`) if `f` reads fields that the array does not
     determine.
-    **Range:** `tj.jit(tj.grad(f))` is planned. Outside of `tj.jit` only what goes in and comes out
-    is looked at: a gradient that is not finite or all zero, or of few numbers near the ends of the
-    range, is planned too; numbers that leave the range on the way and come back are not seen.
+    **Range:** `tj.jit(tj.grad(f))` is planned. Outside of `tj.jit` tanjax measures only arguments
+    and results. It plans a gradient that is not finite or all zero, or that has few numbers near
+    the ends of the range. It misses numbers that leave the range on the way and come back.
     **Cost:** that of `jax.grad`, and J⁺ᵀ of every structured argument.
     """
     both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int, into=into)
@@ -138,12 +139,12 @@ def grad(
 
 
 def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    """Like `jax.vjp`, speaking natural cotangents on both sides.
+    """Like `jax.vjp`, with natural cotangents on both sides.
 
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
-    natural cotangent of every array in `out` (dense or structured) and returns one per primal;
-    of a Ref that of what it held before, as `grad`. Of what it holds afterwards `f` has to return
-    what is asked for.
+    natural cotangent of every array in `out` (dense or structured) and returns one per primal. The
+    cotangent of a Ref is that of its contents before, as in `grad`. To differentiate its contents
+    afterwards, return them from `f`.
     """
     call = contents("vjp", f, primals, {}, primals)
     if call is not None:
@@ -163,7 +164,7 @@ def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
 
 
 def vjp_in_fields(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    """`jax.vjp` of a function of structured arrays and quantities, whose result keeps its units.
+    """`jax.vjp` for structured arrays and quantities; the result keeps its units.
 
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; the pullback is JAX's, a
     pytree of residuals that takes and gives structural cotangents.
@@ -177,7 +178,7 @@ def vjp_in_fields(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTre
 def natural_pullback(
     primals: Sequence[PyTree], out: PyTree, structural_pullback: Function, out_bar: PyTree
 ) -> tuple[PyTree, ...]:
-    """The natural cotangents of `primals`, from one of `out` and the pullback in fields."""
+    """Return the natural cotangents of `primals`, from that of `out` and the pullback in fields."""
     outs, given, tree = flatten_like("vjp", out, out_bar)
     plain, objective = common_rate("vjp", outs, given, cotangent=True)
     bars = [structural_cotangent(_value(o), n) for o, n in zip(outs, plain, strict=True)]
@@ -195,8 +196,9 @@ def jvp(
 ) -> tuple[PyTree, ...]:
     """Like `jax.jvp`, with natural tangents in and out.
 
-    **Arguments:** the tangent of a Ref is an array as that of what it holds, or memory as of
-    `tj.zero_tangent(ref)`, of the fields, which becomes the tangent of what it holds afterwards.
+    **Arguments:** the tangent of a Ref is an array, the natural tangent of its contents. It may
+    also be memory as of `tj.zero_tangent(ref)`, the tangents of its fields. `jvp` overwrites that
+    memory with the tangent of the contents afterwards.
     **Returns:** value and tangent, with `has_aux` also the aux value.
     **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
     instance of a non-linear type (then it is unclear whether fields or arrays are meant).
@@ -219,7 +221,7 @@ def jvp(
 
 
 def _structural_tangents(where: str, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
-    """Natural tangents of all primals as structural ones, and their common rate."""
+    """Return the natural tangents of all primals as structural tangents, and their common rate."""
     leaves, given, tree = flatten_like(where, tuple(primals), tuple(tangents))
     memory = [is_memory(n) for n in given]
     given = [n[...] if held else n for n, held in zip(given, memory, strict=True)]
@@ -235,7 +237,7 @@ def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     """Like `jax.linearize`, with natural tangents in and out.
 
     **Returns:** `(out, push)`, with `has_aux` also the aux value; `push(*tangents)` takes one
-    natural tangent per primal, of a Ref as in `jvp`, and costs no second evaluation of `f`.
+    natural tangent per primal, and does not evaluate `f` again. Tangents of Refs are as in `jvp`.
     **Raises:** `CotangentError`, as `jvp`.
     """
     call = contents("linearize", f, primals, {}, primals)
@@ -262,7 +264,7 @@ def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
 
 
 def linearize_in_fields(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    """`jax.linearize` of a function of structured arrays and quantities: see `vjp_in_fields`."""
+    """`jax.linearize` for structured arrays and quantities: see `vjp_in_fields`."""
     stripped = Stripped(f, has_aux)
     run: Function = jax.linearize
     out, structural_push, *aux = run(stripped, *primals, has_aux=has_aux)
@@ -272,7 +274,7 @@ def linearize_in_fields(f: Function, *primals: PyTree, has_aux: bool = False) ->
 def natural_pushforward(
     primals: Sequence[PyTree], out: PyTree, structural_push: Function, *tangents: PyTree
 ) -> PyTree:
-    """The natural tangent of `out`, from those of `primals` and the push in fields."""
+    """Return the natural tangent of `out`, from those of `primals` and the push in fields."""
     moved, rate = _structural_tangents("linearize", primals, tangents)
     plain, units = strip(out)
     return units.rates(_push_tree(plain, structural_push(*moved)), rate)
@@ -286,7 +288,7 @@ def _push_tree(out: PyTree, structural: PyTree) -> PyTree:
 def jacrev(
     f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, PyTree]:
-    """The Jacobian by reverse mode, row by row natural.
+    """The Jacobian by reverse mode, with natural rows.
 
     **Returns:** a tree like the output whose leaves are trees like the argument. The block of a
     dense argument has shape `out.shape + in.shape`. The block of a structured argument is its
@@ -314,11 +316,11 @@ def hessian(
 ) -> Callable[P, PyTree]:
     """The Hessian: `jacobian(grad(f))` with natural blocks, `jacobian(jacobian(f))` for other `f`.
 
-    **Returns:** for every array of the argument a row of blocks, each of shape `x.shape + y.shape`
-    where dense, stacked as in `jacrev` where structured; with `has_aux` also the aux value. For a
-    non-linear type the natural gradient depends on the point also through J⁺ᵀ, and that dependence
-    is differentiated too. A function that is not scalar has such a tree in every place of its
-    output, with the axes of that output first.
+    **Returns:** for every array of the argument a row of blocks, with `has_aux` also the aux value.
+    A dense block has shape `x.shape + y.shape`; structured blocks are stacked as in `jacrev`. For a
+    non-linear type the natural gradient depends on the point through J⁺ᵀ, too, and `hessian`
+    differentiates that dependence. A function that is not scalar has this tree in every place of
+    its output, with the axes of that output first.
     """
 
     @functools.wraps(f)
@@ -343,7 +345,7 @@ def hessian(
 
 
 class _NotScalar(Exception):
-    """The function of a Hessian turned out, while it was traced, to have another result."""
+    """Raised while tracing the function of a Hessian, if its result is not a scalar."""
 
 
 def _jacobian(
@@ -377,7 +379,7 @@ def _jacobian(
 
     @functools.wraps(f)
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        # Of every Ref: `jax.vmap` does not write one in each row.
+        # The contents of every Ref, chosen or not: `jax.vmap` cannot write a Ref in each row.
         call = contents("jacobian", f, args, kwargs, (args, kwargs))
         if call is not None:
             run = _jacobian(mode, with_aux(call, has_aux), argnums, True, holomorphic)
@@ -391,7 +393,7 @@ def _jacobian(
 
 
 def _natural_rows(out: PyTree, columns: PyTree, chosen: PyTree, single: bool) -> PyTree:
-    """From Jacobians in stored coordinates to natural blocks, for every array of the output."""
+    """Return natural blocks from Jacobians in stored coordinates, for every array of the output."""
     outs, tree = jax.tree.flatten(out)
     blocks = []
     for o, stored in zip(outs, tree.flatten_up_to(columns), strict=True):

@@ -1,11 +1,12 @@
 """Gradients that are added to buffers: `tj.value_and_grad(f, into=buffers)`.
 
-A tree of gradients per micro-batch is memory that nobody wants: it is added to another one and
-thrown away. A backward pass that is given `jax.Ref`s adds to them where it stands.
+A tree of gradients per micro-batch wastes memory: it is added to another tree and thrown away. A
+backward pass with `jax.Ref`s adds each gradient to its Ref directly.
 
-What a buffer is, the layer above knows (`tanjax.mutation`): it registers a function that finds the
-buffer of every leaf, refuses what does not fit, and pulls back into them. Here is what any gradient
-needs: which leaves move, units that are taken off, a loss that is one real number.
+The layer above (`tanjax.mutation`) defines buffers. It registers a function that finds the buffer
+of every leaf, refuses buffers that do not match, and pulls back into them. This module does the
+work of any gradient: it selects the leaves that move, strips units, and checks that the loss is a
+single number.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from ._units import Stripped
 
 @runtime_checkable
 class Buffers(Protocol):
-    """Buffers that were found to fit the arguments of one call."""
+    """Buffers that match the arguments of one call."""
 
     def add(self, pullback: Pullback, loss: Scalar, unit: Unit | None) -> None:
-        """Pull back from a loss in a unit, and add what comes out to the buffers.
+        """Pull back from a loss in a unit, and add the cotangents to the buffers.
 
         `pullback` is that of `jax.vjp` for the list of the moving leaves.
         """
@@ -48,7 +49,7 @@ _registered: dict[str, _Match] = {}
 
 
 def register_buffers(match: _Match) -> None:
-    """Say how buffers are matched with the arguments of a call; asked once, by `mutation`."""
+    """Register how to match buffers with the arguments of a call; called once, by `mutation`."""
     _registered["match"] = match
 
 
@@ -60,7 +61,7 @@ def into_buffers(
     allow_int: bool,
     into: PyTree,
 ) -> Function:
-    """`value_and_grad` that adds the gradient to buffers, and gives the value alone."""
+    """Return `value_and_grad(f)` that adds the gradient to buffers, and gives the value alone."""
 
     @functools.wraps(f)
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:

@@ -1,12 +1,11 @@
 """Compilation: one trace for every prefix.
 
 To `jax.jit` metres and kilometres are different programs, because units are static. `tj.jit` keeps
-the units of the first call and brings later arguments of the same dimensions to them at the
-boundary, as a loop does with its carry. The values are those of any other unit; the units of the
-results are those of the first call.
+the units of the first call. It converts later arguments of the same dimensions to these units at
+the boundary, as a loop does with its carry. The results have the units of the first call.
 
-Sharp edges. Whether a result is in metres or kilometres depends on which came first: print
-`.to(...)`. Inside, `x.value` is in the unit of the first call; `x.to_value("m")` is in metres.
+Sharp edges. The first call decides whether a result is in metres or kilometres: print `.to(...)`.
+Inside, `x.value` is in the unit of the first call; `x.to_value("m")` is in metres.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _NOTHING: tuple[Any, Any, Any] = (None, None, None)
 
 Values: TypeAlias = Sequence[Primal]  # of quantities
 Key: TypeAlias = tuple[Hashable, ...]  # of arguments whose units can be converted to one another
-# Of a dict its keys in order, otherwise how many there are; of nested ones their layout.
+# The keys of a dict in order, the number of quantities otherwise, the layout of nested dicts.
 Names: TypeAlias = Any
-# A `PlannedFunction`, without `scale` what `jax.jit` gives.
+# A `PlannedFunction`; without `scale`, the result of `jax.jit`.
 Program: TypeAlias = Any
 
 
 class _Never:
-    """Instead of a planned function: no call has the arguments of its last one."""
+    """A stand-in for a planned function: no call matches its last call."""
 
     last = Last()
 
@@ -63,17 +62,20 @@ _ABSENT: PyTree = object()
 
 
 class _OtherUnits(Exception):
-    """A trace was begun for units that can be converted to those of an earlier trace."""
+    """Raised by a trace for units that convert to the units of an earlier trace."""
 
 
-# How far apart two units may be: km and µm are. Beyond, squares and products of numbers that were
-# chosen to be of order one would leave the range of the dtype without an error.
+# The largest ratio of two units of one program, by default that of km and µm. Beyond it, squares
+# and products of numbers of order one would overflow or underflow without an error.
 _FAR = {jnp.dtype(jnp.float16): 1.0, jnp.dtype(jnp.float64): 1e30, jnp.dtype(jnp.complex128): 1e30}
 _FAR_OTHERWISE = 1.01e9
 
 
 def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
-    """A quantity in the unit of a first call. **Raises:** `UnitError` if it may not fit there."""
+    """Convert a quantity to the unit of a first call.
+
+    **Raises:** `UnitError` if it may overflow or underflow there.
+    """
     multiplier, divisor = conversion(unit, target)
     far = _FAR.get(x.dtype, _FAR_OTHERWISE)
     if not 1 / far <= multiplier / divisor <= far:
@@ -86,7 +88,7 @@ def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
 
 
 def _pattern(args: Args, kwargs: Kwargs) -> tuple[Key, list[Leaf], PyTreeDef, Units]:
-    """What units can be converted to one another, the leaves, their tree, and their units."""
+    """Return a key of arguments with convertible units, the leaves, their tree, their units."""
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
     units = [x.label if type(x) is Unitful else None for x in leaves]
     kinds = tuple(u and (u.dimension if u.is_linear else u) for u in units)
@@ -98,7 +100,7 @@ class Compiled:
 
     def __init__(self, fun: Function, options: Options, scale: bool, check: str) -> None:
         functools.update_wrapper(self, fun)
-        self.captured: Function | None = None  # what a call is under `tj.capture`: an equation
+        self.captured: Function | None = None  # makes a call one equation under `tj.capture`
         self._fun = fun
         self._scale, self._check = scale, check
         self._jit: Jitted = jax.jit(fun, **options)
@@ -106,8 +108,8 @@ class Compiled:
         self._packs = not options
         self._compiled: Program = self._planned(self._checking(fun), options)
         self._direct: Direct = self._compiled if scale else _NEVER
-        self._same = _NO_QUANTITIES  # those of a call, their values, and what was called with them
-        self._one_scale = True  # whether every call so far was in the units of a first call
+        self._same = _NO_QUANTITIES  # the last quantities, their values, and the program called
+        self._one_scale = True  # True if every call so far was in the units of a first call
         self._flat: dict[type | str | None, tuple[Names, Units, Program]] = {}
         self._known: dict[Key, Program] = {}
         self._anchors: dict[Key, list[Units]] = {}
@@ -117,8 +119,8 @@ class Compiled:
         args: Args = () if first is _ABSENT else (first, *others)
         if ACTIVE[0] and self.captured and capturing():
             return self.captured(*args, **kwargs)
-        # The very arguments of the last call: 0.5 us more than `jax.jit`. Safe because only what
-        # cannot change is kept, see `_remember`.
+        # The very arguments of the last call: 0.5 us more than `jax.jit`. Safe because
+        # `PlannedFunction._remember` keeps only immutable arguments.
         last = self._direct.last
         known = last.args or ()
         is_like = known and first is known[0] and len(args) == len(known) and not kwargs
@@ -132,8 +134,8 @@ class Compiled:
             if out is not _NOTHING:
                 return unpack(out)
         if self._one_scale:
-            # JAX finds the program by the units themselves, so nothing need be looked at before:
-            # 0.3 us instead of 0.4 us per argument. Only a trace in other units ends here.
+            # JAX finds the program by the units themselves: 0.3 us instead of 0.4 us per argument.
+            # Only a trace in other units raises.
             try:
                 out = self._compiled(*args, **kwargs)
                 return unpack(out) if type(out) is Packed else out
@@ -143,11 +145,10 @@ class Compiled:
         return unpack(self._compiled(*args, **kwargs))
 
     def _of_quantities(self, args: Args) -> PyTree:
-        """A call with many quantities, and nothing else; `_NOTHING` if that is not all.
+        """Run a call whose arguments are many quantities; `_NOTHING` if there is anything else.
 
-        Their values go to a function of plain arrays: 0.04 us per argument, a third of what JAX
-        takes to look into a quantity; for a dict less than JAX takes for one of plain arrays. Safe
-        because all that the program was made for is compared: the layout and the units.
+        A function of plain arrays gets their values: 0.04 us per argument. JAX takes three times as
+        long to flatten a quantity. Safe because the layout and the units are compared.
         """
         same, values, program = self._same
         last = program.last
@@ -161,7 +162,7 @@ class Compiled:
         try:
             if len(items) >= MANY:
                 given = [q._quantity_unit for q in items]
-        except AttributeError:  # something else is among them
+        except AttributeError:  # an argument is no quantity
             given = None
         if given is None:
             nested = box is dict and any([type(x) is dict for x in items])
@@ -178,15 +179,15 @@ class Compiled:
         return out
 
     def _note_same(self, args: Args, values: list[Primal], program: Direct) -> None:
-        """Keep the quantities of a call if their values are kept, which tells that they may be."""
+        """Keep the quantities of a call if the planned function has kept their values."""
         last = program.last.args
         if last is not None and last is not self._same[1] and all(map(is_, last, values)):
             self._same = args, last, program
 
     def _nested(self, args: Args) -> PyTree:
-        """A call with quantities and arrays in nested dicts; `_NOTHING` if that is not all.
+        """Run a call with quantities and arrays in nested dicts; `_NOTHING` if there is more.
 
-        0.15 us per quantity. JAX takes 0.5 us to look into one, once here and once in the call.
+        0.15 us per quantity. JAX takes 0.5 us to flatten a quantity, here and again in the call.
         """
         layout: Layout = []
         units: Units = []
@@ -204,7 +205,7 @@ class Compiled:
         return program(*values)
 
     def _remember_nested(self, args: Args, layout: Layout, units: Units) -> Program:
-        """A function of the values alone, in the order in which `_take_apart` finds them."""
+        """Make a function of the values alone, in the order in which `take_apart` finds them."""
         key = ("nested", tuple(layout), tuple(units))
         if key not in self._known:
             pattern, shape, me = _pattern(args, {})[0], emptied(args[0]), weakref.proxy(self)
@@ -224,9 +225,9 @@ class Compiled:
         return PlannedFunction(fun, options, flat=flat, written=self._fun, check=self._check)
 
     def _checking(self, fun: Function) -> Function:
-        """The function to be traced: it refuses units that can be converted to known ones.
+        """Return the function to trace, which refuses units that convert to known units.
 
-        Programs know this object weakly: what is compiled goes with it, not at a later collection.
+        Programs hold this object weakly, so they are freed with it and not at a later collection.
         """
         me = weakref.proxy(self)
 
@@ -243,7 +244,7 @@ class Compiled:
         return checked
 
     def _watched(self, key: Key, fun: Function, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        """Trace; if a result depends on the units, remember not to convert such arguments."""
+        """Trace; if a result depends on the units, remember not to convert these arguments."""
         with watching() as found:
             if self._scale:
                 args, kwargs = without_powers((args, kwargs))
@@ -255,17 +256,17 @@ class Compiled:
         return out
 
     def _remember(self, box: type | None, names: Names, args: Args) -> tuple[Program, Values]:
-        """A function of the values alone, for quantities in these units; and the quantities.
+        """Return a function of the values alone, for quantities in these units; and the quantities.
 
         **Arguments:** `box`: the type of the only argument, `None` if there are several; `names`:
-        the keys of a dict in their order, otherwise how many quantities there are.
+        the keys of a dict in their order, otherwise the number of quantities.
         """
         inner = args if box is None else args[0]
         items = [inner[name] for name in names] if box is dict else inner
         units = [q.label for q in items]
         key = (box, tuple(names) if box is dict else names, tuple(units))
         if key not in self._known:
-            order = sorted(names) if box is dict else ()  # in which JAX gives dicts back
+            order = sorted(names) if box is dict else ()  # JAX sorts the keys of dicts
             pattern, me = _pattern(args, {})[0], weakref.proxy(self)
 
             def on_values(*values: Primal) -> PyTree:
@@ -285,7 +286,7 @@ class Compiled:
         return self._known[key], items
 
     def _anchored(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """The arguments in the units of the first call with these dimensions."""
+        """Convert the arguments to the units of the first call with these dimensions."""
         key, leaves, treedef, units = _pattern(args, kwargs)
         if not any(units):
             return args, kwargs
@@ -298,7 +299,7 @@ class Compiled:
                     x if unit is target else _convert_to_anchor(x, unit, target)
                     for x, unit, target in zip(leaves, units, anchor, strict=True)
                 ]
-            except UnitError:  # it does not fit in the dtype: compile for these units
+            except UnitError:  # the dtype would overflow or underflow: compile for these units
                 continue
             return jax.tree.unflatten(treedef, done)
         anchors.append(units)
@@ -307,8 +308,8 @@ class Compiled:
     def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:
         """`jax.jit(fun).lower`: ahead-of-time compilation, for exactly these units.
 
-        Of the program that is planned for the numbers given; for `jax.ShapeDtypeStruct`, of plain
-        JAX's.
+        Numbers lower the program that is planned for them; `jax.ShapeDtypeStruct` lowers plain
+        JAX's program.
         """
         return self._aot.lower(*args, **kwargs)
 
@@ -342,7 +343,7 @@ class Compiled:
         return self if instance is None else functools.partial(self, instance)
 
     def __copy__(self) -> Compiled:
-        """Itself, as of any function: its plans are for whoever calls it."""
+        """Return the function itself, as for any function: all callers share its plans."""
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Compiled:
@@ -360,44 +361,49 @@ def jit(
 
     **Arguments:** `fun` and the options of `jax.jit` (`static_argnums`, `donate_argnums`,
     `in_shardings`, …). Also a decorator with options. `scale`: plan exponents; with `False` numbers
-    over- and underflow as with `jax.jit`. `check`: what is waited for. `"late"`: all but results
-    that a loop hands back, which may be wrong for 9 calls before the warning; `"now"`: all;
-    `"off"`: only the arguments are compared with those seen. `passes`: rewrite the program first,
-    in this order: `tj.passes`, or whatever makes a function of a function, such as a
-    `tj.Interpreter`.
+    over- and underflow as with `jax.jit`. `check`: the checks for which a call waits. `"late"`: all
+    except those of results that a loop hands back, which may be wrong for 9 calls before the
+    warning; `"now"`: all; `"off"`: none, arguments are only compared with earlier ones. `passes`:
+    functions that rewrite the program first, in this order: `tj.passes`, or any function of a
+    function, for example a `tj.Interpreter`.
 
     **Returns:** a compiled function.
 
-    **Exponents:** at the first call with arguments of some shapes the program is traced, and run
-    on its numbers in a wide range. If plain JAX loses nothing, the program is JAX's, bit by bit.
-    Otherwise values get powers of two, so that SI numbers work in float32, bfloat16 and float16:
-    what the plan does not touch keeps its bits, the rest is within rounding. Results without a unit
-    go back to exponent 0, quantities keep a round one if their dtype does not hold them without
-    (`q.scale`); inside, no label has any. A later call uses a plan if its arguments are in windows:
-    bounds prove the plan there, or a flag in the program says whether a number inside left its
-    window. Other calls are looked at. `.plans` tells which (`grade`). See `tj.scale_graph`.
-    Gradients are planned if they are inside, `tj.jit(tj.grad(f))`.
+    **Exponents:** the first call with arguments of some shapes traces the program, and runs it on
+    its numbers in a wide range. If plain JAX loses nothing, the program is JAX's, bit by bit.
+    Otherwise values get powers of two, so that SI numbers work in float32, bfloat16 and float16.
+    Values that the plan does not touch keep their bits, the others are within rounding. Results
+    without a unit return to exponent 0. Quantities keep a round exponent (`q.scale`) if they would
+    overflow or underflow without it; inside, no label has an exponent. A later call uses a plan if
+    its arguments are in windows: bounds prove the plan there, or a flag in the program tells
+    whether a number inside left its window. In any other call NumPy runs the program first, a
+    *look*. `.plans` shows which (`grade`). See `tj.scale_graph`. Gradients are planned if they are
+    inside, `tj.jit(tj.grad(f))`.
 
-    **Warns:** `ScaleWarning`, if entries of the results are lost for want of a common exponent, if
-    numbers cannot be looked at (a callback, an unknown primitive, a long loop), if a constant was
-    lost, if results that were handed back left their windows, and once if 16 calls in a row were
-    looked at, or if it is called under a trace of JAX, where it is plain JAX. Once in a process, if
-    a label has a power of two.
+    **Warns:** `ScaleWarning` in each of these cases:
+
+    - The results lose entries because no common exponent holds all of them.
+    - Numbers cannot be measured: in a callback, an unknown primitive, a long loop.
+    - A constant was lost.
+    - Results that were handed back left their windows.
+    - 16 calls in a row were looks (warns once).
+    - The function is called under a trace of JAX, where it is plain JAX (warns once).
+    - A label has a power of two (warns once in a process).
 
     **Units:** the first call with arguments of some dimensions decides in which units the program
-    works; later arguments are converted to them. The program is compiled again for the units given
-    if they are further apart than km and µm (in float64: 10³⁰, in float16: at all), if the numbers
-    do not fit in the others, for those of an affine scale, and if the function rounds (half a
-    kilometre and 500 metres round differently).
+    works; later arguments are converted to them. tanjax compiles again for the units given if they
+    are further apart than km and µm (in float64: 10³⁰, in float16: at all), or if the numbers would
+    overflow or underflow in the others. So it does for affine scales, and for functions that round
+    (half a kilometre and 500 metres round differently).
 
-    **Several processes:** arrays that live on several hosts are looked at as a whole, and all
-    processes make the same plan, or none and say so. Larger ones are bounded, not run.
+    **Several processes:** arrays that live on several hosts are measured as a whole. All processes
+    make the same plan, or none makes a plan and all warn. Larger arrays are bounded, not run.
 
     **Cost:** a later call with the same arrays compares them with the last ones, 0.3 us more than
-    `jax.jit`; the magnitudes of other arrays are compared with their windows, 3 us for one, 0.5 us
-    each for several and a wait for those that are still being computed. A flag is waited for. A
-    state that a loop hands back is looked at two calls later, without a wait. A look runs the
-    program in NumPy, 15 us for each equation.
+    `jax.jit`. Other arrays are compared with their windows: 3 us for one, 0.5 us each for several,
+    and a wait for arrays that are still being computed. A call waits for its flag. A state that a
+    loop hands back is checked two calls later, without a wait. A look runs the program in NumPy,
+    15 us for each equation.
 
     >>> import tanjax as tj
     >>> newton = tj.jit(lambda m, r: 6.674e-11 * m * m / r**2)

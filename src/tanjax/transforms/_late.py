@@ -1,19 +1,19 @@
 """Loops that hand back their state: results of a call that are arguments of the next one.
 
-To look at a state is to wait for it, and the device would stand still meanwhile. So the state of a
-call is looked at two calls later, and the device has those between to compute (one that is donated,
-or large, is looked at at once; one on another device, there, beside the function's program); a flag
-of values inside is handed from call to call, and every fourth call reads the one of four calls
-before.
+A check of a state has to wait for it, and the device would idle meanwhile. So the state of a call
+is checked two calls later, and the device computes the calls between. A state that is donated, or
+large, is checked immediately. A state on another device is checked there, beside the function's
+program. A flag of values inside is handed from call to call. Every fourth call reads the flag of
+four calls before.
 
-    state = step(state, batch)  # the batch is looked at now, the state later
+    state = step(state, batch)  # the batch is checked now, the state later
 
-A state that has left its windows is therefore wrong for at most 9 calls, until the warning; it
-comes with one of the next calls, with `.plans`, when the function goes, or at the end of the
-process. A state that was deleted before it was looked at counts as one that has left them.
+A state that has left its windows is therefore wrong for at most 9 calls before the warning. The
+warning comes with one of the next calls, with `.plans`, when the function is deleted, or at the end
+of the process. A state that was deleted before its check counts as outside of its windows.
 
-Sharp edge: results are recognised by weak references: the `id` of one that is gone may be that of
-another array.
+Sharp edge: results are recognised by weak references, because the `id` of a deleted array may be
+that of another array.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ._cases import Case, Handed, Pairs
 if TYPE_CHECKING:
     from ._planning import PlannedFunction
 
-# Promise: a state is wrong for at most 9 calls. Calls after which a state is looked at, and after
-# which a flag is waited for (3 calls of a loop overlap on a CPU).
+# Promise: a state is wrong for at most 9 calls. The number of calls before the check of a state,
+# and before the wait for a flag (3 calls of a loop overlap on a CPU).
 _ASKED, _WAITS = 2, 4
-_HELD = 1 << 24  # bytes of a state that is kept until it is looked at: bounds memory
+_HELD = 1 << 24  # bytes of a state that is kept until its check: bounds memory
 
 LATE = (
     "results that were handed back to it, or numbers on the way, have left the magnitudes for "
@@ -47,7 +47,7 @@ LATE = (
 
 
 def references(out: PyTree) -> tuple[weakref.ref[Any], ...]:
-    """References to the results of a call; none where something is no array."""
+    """Return references to the results of a call; none if a result is no array."""
     try:
         return tuple(map(weakref.ref, jax.tree.leaves(out)))
     except TypeError:
@@ -55,7 +55,7 @@ def references(out: PyTree) -> tuple[weakref.ref[Any], ...]:
 
 
 def pairs_in(handed: Handed, leaves: Leaves) -> Pairs:
-    """The arguments that are results of the last call."""
+    """Return the places of arguments that are results of the last call, with their results."""
     results, known = handed.results, handed.pairs
     if known and all([a < len(leaves) and results[r]() is leaves[a] for a, r in known]):
         return known
@@ -66,7 +66,7 @@ def pairs_in(handed: Handed, leaves: Leaves) -> Pairs:
 
 
 def is_raised(flag: jax.Array | bool | None) -> bool:
-    """Read a flag, which waits for it. `item` of NumPy takes 4 us, `bool` of an array 17 us."""
+    """Wait for a flag and read it. `item` of NumPy takes 4 us, `bool` of an array 17 us."""
     return flag is not None and bool(np.asarray(flag).item())
 
 
@@ -79,7 +79,7 @@ def no_flag() -> jax.Array:
 class Late:
     """The calls of a planned function whose arguments are results of the last call.
 
-    **Arguments:** `checks`: whether anything is compared with windows; `donates`: whether arguments
+    **Arguments:** `checks`: true if states are compared with windows; `donates`: true if arguments
     are donated.
     """
 
@@ -87,16 +87,16 @@ class Late:
         self._checks, self._donates = checks, donates
 
     def is_due(self, handed: Handed) -> bool:
-        """Whether a look at a state, or a flag, of the calls before says that something is wrong.
+        """True if the state, or the flag, of an earlier call has left its windows.
 
-        Asked before each call; most of them read nothing.
+        Runs before each call; most calls read nothing.
         """
         if len(handed.checks) >= _ASKED and not handed.checks[0]():
             return True
         return handed.calls % _WAITS == _WAITS - 1 and is_raised(handed.waited)
 
     def run(self, case: Case, handed: Handed, args: Args, kwargs: Kwargs, leaves: Leaves) -> PyTree:
-        """The results of a call whose other arguments are in their windows.
+        """Run a call whose other arguments are in their windows.
 
         **Arguments:** `handed`: of the last call, with the `pairs` of this one.
         """
@@ -123,7 +123,7 @@ class Late:
         return out
 
     def end(self, case: Case) -> None:
-        """Forget the last call; its flags are to be read, and its states are looked at."""
+        """Forget the last call: check its states, and keep its flags to be read."""
         with case.lock:
             handed, unread = case.state.handed, case.state.unread
             case.swap(handed=Handed(), unread=(*unread, *handed.flags))

@@ -1,12 +1,11 @@
 """Plans of a compiled function, and the programs that they run.
 
-A plan is found by a look: the program is run on the numbers of a call, in a wide range. A plan that
-is known and loses nothing of them is taken again, or else one is made; then windows are drawn
-around these numbers (`scale/windows`). Two plans with the same exponents are one program, which is
-compiled once; the plan that does nothing is JAX's own program where that is proved.
+A look runs the program on the numbers of a call, in a wide range. If a known plan loses none of
+them, the look returns that plan; otherwise it makes a plan. Then it draws windows around these
+numbers (`scale/windows`). Two plans with the same exponents share one program, compiled once. A
+plan without exponents runs JAX's own program where that is proved right.
 
-Sharp edge: nothing is said here. Alarms about the results of a plan are handed to the call that
-asked.
+Sharp edge: a look does not warn. It returns its alarms about the results to the calling function.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
 
     from ._cases import Case, Entry
 
-_CASES = 256  # and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
+_CASES = 256  # cases, and plans in `.plans`: bounds memory, 0.5 MB apiece for 500 equations
 _MEASURED = 2_000  # values; the extremes of so many take some seconds to compile
-_NEAR = 4.0  # bits; promise: `check="off"` looks again where arguments are others
+_NEAR = 4.0  # bits; promise: `check="off"` looks again if arguments have other magnitudes
 
-# What a program is traced for: the form of its arguments first, JAX's settings last.
+# The key of a trace: the form of its arguments first, JAX's settings last.
 Key: TypeAlias = tuple[Hashable, ...]
-# A traced program, the shapes of its results, its lost constants, what is to be said of them.
+# A traced program, the shapes of its results, its lost constants, the warnings about them.
 Program: TypeAlias = tuple[Any, PyTree, dict[int, AnyArray], tuple[str, ...]]
 
 ABSTRACT = (
@@ -74,8 +73,8 @@ SLOW = (
 class Found(NamedTuple):
     """The result of a look.
 
-    **Fields:** `entry`: a plan that is right for these numbers, with its program; `is_new`: whether
-    it was made now; `alarms`: what may be wrong in the results.
+    **Fields:** `entry`: a plan that is right for these numbers, with its program; `is_new`: true if
+    it was made now; `alarms`: possible faults of the results.
     """
 
     entry: Entry
@@ -84,10 +83,10 @@ class Found(NamedTuple):
 
 
 class Making:
-    """Makes the cases and the plans of a function.
+    """The maker of the cases and the plans of a function.
 
-    **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: what
-    was traced, by kinds of arguments, the last one used last; `made`: every plan by its number;
+    **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: the
+    traces, by kinds of arguments, the most recently used last; `made`: every plan by its number;
     `written`: the user's function.
     """
 
@@ -102,8 +101,8 @@ class Making:
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
         self._checks = checks
         self._count = 0  # of plans
-        # Of threads that look for a plan, and would each make the same. Nothing of a user's runs
-        # under it.
+        # For threads that look for a plan, and would each make the same. No user code runs under
+        # the lock.
         self._lock = threading.RLock()
 
     @property
@@ -118,9 +117,9 @@ class Making:
     # -- cases -------------------------------------------------------------------------------------
 
     def case(self, key: Key, leaves: Leaves, args: Args, kwargs: Kwargs) -> tuple[Case, bool]:
-        """The function, traced for such arguments, and whether that was now.
+        """Return the function traced for these arguments, and true if it was traced now.
 
-        **Raises:** what JAX raises where it cannot trace the function; whatever fails here alone.
+        **Raises:** the error of JAX if it cannot trace the function; any error of tanjax's own.
         """
         with self._lock:
             case = self.cases.get(key)
@@ -161,7 +160,7 @@ class Making:
     # -- looks -------------------------------------------------------------------------------------
 
     def find(self, case: Case, leaves: Leaves) -> Found:
-        """A plan that is right for these numbers, on which the program is run."""
+        """Run the program on these numbers, and find or make a plan that is right for them."""
         from tanjax.scale import seen_right
 
         from ._cases import Entry
@@ -186,7 +185,7 @@ class Making:
             return Found(self.drawn(case, entry, leaves), same is None, plan.alarms)
 
     def plan(self, case: Case, leaves: Leaves, **how: Any) -> Plan:
-        """A new plan for these numbers."""
+        """Make a new plan for these numbers."""
         from tanjax.scale import agreed, plan as plan_for
 
         how |= {"graph": case.graph, "notes": case.notes, "hide": case.state.is_rewritten}
@@ -195,7 +194,7 @@ class Making:
         return found._replace(alarms=(*found.alarms, *_beyond(case, found)))
 
     def entry(self, case: Case, plan: Plan) -> Entry:
-        """A plan with its program, and a number."""
+        """Give a plan its program and a number."""
         from ._cases import Entry
 
         with self._lock:
@@ -211,7 +210,7 @@ class Making:
             self.made.popitem(last=False)
 
     def instead(self, entry: Entry, plan: Plan) -> Entry:
-        """JAX's own program and a plan that says so, instead of an entry."""
+        """Return JAX's own program with its plan, under the number of another entry."""
         from ._cases import Entry
 
         new = Entry(plan, entry.number, self.jitted)
@@ -219,7 +218,7 @@ class Making:
         return new
 
     def without_windows(self, case: Case, entry: Entry) -> Entry:
-        """The entry instead, for which later calls are looked at."""
+        """Replace an entry by one without windows, so that later calls are looks."""
         bare = entry.unwatched()
         self._note(bare)
         return case.put(bare, entry)
@@ -227,7 +226,7 @@ class Making:
     def drawn(
         self, case: Case, entry: Entry, leaves: Leaves, instead_of: Entry | None = None
     ) -> Entry:
-        """The entry with windows around these numbers, which comes first."""
+        """Draw windows around these numbers, and put the entry first."""
         entry = self.with_windows(case, entry, leaves)
         if not self._checks and entry.grade != "proved":
             entry = self.unchecked(entry, leaves)
@@ -236,7 +235,7 @@ class Making:
 
     @staticmethod
     def unchecked(entry: Entry, leaves: Leaves) -> Entry:
-        """The entry for all arguments nearly as large as these, as a user asked for."""
+        """Return the entry without flags; without windows, allow `_NEAR` bits around `leaves`."""
         from tanjax.scale.numbers import Window
 
         from ._watch import Watch, magnitudes_of
@@ -250,7 +249,7 @@ class Making:
     def measured(
         self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, leaves: Leaves
     ) -> Entry:
-        """An entry whose windows lie around estimates, with others around what its program has.
+        """Replace windows around estimates by windows around the measured values of the program.
 
         **Cost:** a compilation, and a run.
         """
@@ -282,13 +281,13 @@ class Making:
         return self.drawn(case, entry.unwatched()._replace(plan=plan), leaves, entry)
 
     def with_windows(self, case: Case, entry: Entry, leaves: Leaves) -> Entry:
-        """The entry with windows around these numbers, if there are any."""
+        """Return the entry with windows around these numbers, if there are any."""
         from tanjax.scale import find, limits_of
 
         from ._watch import Watch, magnitudes_of
 
         plan = entry.plan
-        if plan.alarms:  # of what is lost no window tells
+        if plan.alarms:  # no window tells whether the same entries are lost again
             return entry
         seen = magnitudes_of(leaves)
         free = [f or b for f, b in zip(plan.free_outputs, case.bound, strict=True)]
@@ -313,7 +312,7 @@ class Making:
     # -- programs ----------------------------------------------------------------------------------
 
     def _program(self, case: Case, plan: Plan) -> Function:
-        """The program of a plan: JAX's own, or the replay of its graph at its exponents."""
+        """Return the program of a plan: JAX's own, or the replay of its graph at its exponents."""
         if plan.identity:
             return self.jitted
         from tanjax.scale import replay
@@ -331,13 +330,13 @@ class Making:
         return case.program((plan.exponents, plan.method), make)
 
     def without_donation(self, case: Case, entry: Entry) -> Function:
-        """The program with a flag of an entry, which may have to be run again."""
+        """Return the program with a flag that keeps its arguments: it may have to run again."""
         if not self.given.donates:
             return entry.flagged  # type: ignore[return-value]
         return self._flagged(case, entry.plan, entry.windows, donates=False)
 
     def _flagged(self, case: Case, plan: Plan, windows: Any, *, donates: bool) -> Function:
-        """The program with a flag: from limits, an earlier flag and arguments to both."""
+        """Return the program `(limits, earlier flag, *args) -> flag, results`."""
         from tanjax.scale import flagged
 
         inner = [(i, tuple(x is None for x in w)) for i, w in sorted(windows.inner.items())]
@@ -359,7 +358,7 @@ class Making:
         return case.program(key, make)
 
     def _finish(self, plan: Plan, case: Case) -> Function:
-        """From the results of a replay to those of the function."""
+        """Return the function that turns the results of a replay into the user's results."""
         exponents, out = plan.output_exponents, jax.tree.structure(case.out)
         weak = [getattr(aval, "weak_type", False) for aval in case.closed.out_avals]
 
@@ -372,7 +371,7 @@ class Making:
 
 
 def _beyond(case: Case, plan: Plan) -> tuple[str, ...]:
-    """The alarm that a quantity which cannot carry an exponent overflows, or vanishes."""
+    """Return an alarm if a quantity that cannot carry an exponent overflows or underflows."""
     for use, is_bound in zip(plan.graph.outputs, case.bound, strict=True):
         m, span = plan.magnitudes[use.value.index], range_of(use.value.aval.dtype)
         if not (is_bound and span and m) or m.is_zero or not m.exact or m.high == np.inf:
@@ -389,17 +388,17 @@ def _is_same_program(a: Plan, b: Plan) -> bool:
 
 
 def is_worse(planned: PyTree, plain: PyTree) -> bool:
-    """Whether an entry that is finite in plain JAX is not."""
+    """True if an entry is finite in plain JAX, but not in the planned results."""
     pairs = zip(*map(jax.tree.leaves, (planned, plain)), strict=True)
     known = [(x, y) for x, y in pairs if jnp.issubdtype(y.dtype, jnp.inexact)]
     return any(bool(jnp.any(jnp.isfinite(y) & ~jnp.isfinite(x))) for x, y in known)
 
 
-said_of_powers = threading.Event()  # once in a process: the user knows it then
+said_of_powers = threading.Event()  # set by the one warning of a process
 
 
 def say_powers(name: str | Function, out: PyTree, exponents: list[int]) -> None:
-    """Say, once, that results leave with a power of two in their label."""
+    """Warn, once in a process, that results have a power of two in their label."""
     if said_of_powers.is_set() or not any(exponents):
         return
     said_of_powers.set()
@@ -420,7 +419,7 @@ def say_powers(name: str | Function, out: PyTree, exponents: list[int]) -> None:
 
 
 def failed(name: str | Function, error: Exception) -> str:
-    """What is said of a program that could not be planned."""
+    """The message for a program that could not be planned."""
     return message(
         f"tj.jit: {name} could not be planned, and runs as with jax.jit.",
         f"{type(error).__name__}: {error}",

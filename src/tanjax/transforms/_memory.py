@@ -1,14 +1,14 @@
 """Compiled functions that write to Refs, planned as the pure functions that they are.
 
 The contents of a Ref have no place in a graph of values. But a function that makes Refs inside, and
-writes them, is a pure function of its arguments, and one that is given Refs is one of what they
-hold: from that to the output, and to what they hold afterwards. So what is looked at and planned is
-that pure function; as long as it needs no exponents, JAX's own program runs on the Refs.
+writes them, is a pure function of its arguments. A function of Refs is a pure function, too: it
+maps their contents to the output and to the contents afterwards. tanjax plans that pure function.
+While it needs no exponents, JAX's own program runs on the Refs.
 
-How a function is made pure, the layer above knows (`tanjax.mutation`) and registers here.
+The layer above (`tanjax.mutation`) makes functions pure, and registers here how.
 
-Sharp edges. To look at a Ref is to copy what it holds. A planned program gives new arrays, which
-are written into the Refs: it saves no memory.
+Sharp edges. A look at a Ref copies its contents. A planned program returns new arrays, which
+tanjax writes into the Refs: it saves no memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ._planning import PlannedFunction
 
 _registered: dict[str, Function] = {}
-# Of what an option says about arguments and results, these are as true of the pure function.
+# The options of `jax.jit` that mean the same for the pure function.
 _KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
 WITH_OPTIONS = (
     "with Refs among its arguments and the options {} it is not planned: its numbers may leave "
@@ -43,16 +43,16 @@ WITH_OPTIONS = (
 
 
 def register_discharge(discharge: Function, makes_refs: Callable[[Steps], bool]) -> None:
-    """Say how a function that uses Refs is made pure, and which jaxprs do; asked by `mutation`."""
+    """Register how to make a function pure, and which jaxprs make Refs; called by `mutation`."""
     _registered.update(discharge=discharge, makes_refs=makes_refs)
 
 
 class UsesRefs(Exception):
-    """What was traced makes Refs, or is closed over some."""
+    """Raised if a traced function makes Refs, or closes over Refs."""
 
 
 def without_memory(traced: Traced) -> Traced:
-    """What `jax.jit(f).trace` gives, if that has no Refs. **Raises:** `UsesRefs`."""
+    """Return a trace that has no Refs. **Raises:** `UsesRefs` if it has some."""
     closed = traced.jaxpr
     over = any(isinstance(c, jax.Ref) for c in closed.consts)
     if over or _registered["makes_refs"](closed.jaxpr):
@@ -61,12 +61,12 @@ def without_memory(traced: Traced) -> Traced:
 
 
 def without_refs(fun: Function) -> Function:
-    """The pure function of the same arguments."""
+    """Return the pure function of the same arguments."""
     return _registered["discharge"](fun)
 
 
 def are_memory(leaves: Sequence[PyTree]) -> bool:
-    """Whether some arguments are Refs, and all of them known."""
+    """True if some arguments are Refs, and no argument is a tracer."""
     some = any([isinstance(x, jax.Ref) for x in leaves])
     return some and not any([isinstance(x, _compat.Tracer) for x in leaves])
 
@@ -74,25 +74,25 @@ def are_memory(leaves: Sequence[PyTree]) -> bool:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """In the place of a Ref: what it holds."""
+    """The contents of a Ref, in its place."""
 
     value: PyTree
 
 
 def held(tree: PyTree) -> PyTree:
-    """Arguments with what their Refs hold."""
+    """Replace the Refs of arguments by their contents."""
     return jax.tree.map(lambda x: _Held(x[...]) if isinstance(x, jax.Ref) else x, tree)
 
 
 def write(tree: PyTree, values: Sequence[PyTree]) -> None:
-    """Write what the Refs of arguments hold afterwards."""
+    """Write new contents into the Refs of arguments."""
     refs = [x for x in jax.tree.leaves(tree) if isinstance(x, jax.Ref)]
     for ref, value in zip(refs, values, strict=True):
         ref[...] = value
 
 
 def on_held(fun: Function) -> Function:
-    """The output, and what Refs hold afterwards, as a function of what they hold before."""
+    """Return the function from the contents of Refs to the output and the contents afterwards."""
 
     @functools.wraps(fun)
     def transition(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -106,7 +106,7 @@ def on_held(fun: Function) -> Function:
 
         is_held = lambda x: type(x) is _Held
         args, kwargs = jax.tree.map(fresh, (args, kwargs), is_leaf=is_held)
-        out = unpack(fun(*args, **kwargs))  # of a quantity the exponent is free
+        out = unpack(fun(*args, **kwargs))  # so that a quantity may get an exponent
         return out, [jax.freeze(ref) for ref in refs]
 
     return without_refs(transition)
@@ -124,7 +124,7 @@ class OnMemory:
         return [] if self._pure is None else self._pure.plans
 
     def __call__(self, planned: PlannedFunction, args: PyTree, kwargs: PyTree) -> PyTree:
-        """A call: of JAX's own program as long as that is right for what the Refs hold."""
+        """Run the planned program if the contents of the Refs need it, otherwise JAX's own."""
         pure = self._pure
         if not all(name in _KEPT for name in planned._options):
             planned._warn(WITH_OPTIONS.format(", ".join(planned._options)))

@@ -1,8 +1,9 @@
 """Trees of structured arrays, between structural and natural.
 
-`jax.grad` speaks structural: the gradient of a `Kronecker` is a pair of factor cotangents in
-the primal's class, right for an optimiser and no gradient matrix to a person. `tj.grad` speaks
-natural. These helpers convert whole trees, and leave integer leaves out (their gradient is `None`).
+`jax.grad` returns structural cotangents: the gradient of a `Kronecker` is a pair of factor
+cotangents in the primal's class. An optimiser can use it, but it is not the gradient matrix.
+`tj.grad` returns natural cotangents. These functions convert whole trees, and leave integer leaves
+out (their gradient is `None`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from tanjax.arrays import is_inexact, is_structured
 
 
 def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
-    """Natural cotangents of a tree of structural ones or `None`, under `batch` leading axes."""
+    """Return a tree of natural cotangents from structural cotangents or `None`.
+
+    Both have `batch` leading axes.
+    """
 
     def convert(x: PyTree, c: PyTree) -> PyTree:
         if not is_structured(x):
@@ -40,19 +44,19 @@ def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
     return jax.tree.map(convert, primal, cotangent, is_leaf=is_structured)
 
 
-# Compiled: the default J⁺ᵀ is a loop, which an eager call would trace anew every time (0.3 s).
+# Compiled: the default J⁺ᵀ is a loop, which an eager call would trace again every time (0.3 s).
 _natural = jax.jit(arrays.natural)
 
 
 def structural_cotangent(x: PyTree, natural: Arraylike | None) -> PyTree:
-    """The structural cotangent of one output array, from a natural one or none."""
+    """Return the structural cotangent of one output array, from its natural cotangent or `None`."""
     if natural is None or not (is_structured(x) or is_inexact(x)):
         return arrays.zero_tangent(x)
     return arrays.pullback_of_destructure(x)(natural)
 
 
 def structural_tangent(where: str, x: PyTree, natural: Arraylike | None) -> PyTree:
-    """The structural tangent of one input array, from a natural one."""
+    """Return the structural tangent of one input array, from its natural tangent or `None`."""
     if natural is None or not (is_structured(x) or is_inexact(x)):
         return arrays.zero_tangent(x)
     return _structural_tangent(where, x, natural)
@@ -80,7 +84,7 @@ def _check_in_tangent_space(where: str, x: PyTree, n: Arraylike, t: PyTree) -> N
         return
     back = arrays.pushforward_of_destructure(x)(t)
     whole, missing = _probed(n), _probed(arrays.add(n, arrays.scaled(back, -1.0)))
-    if isinstance(missing, _compat.Tracer):  # constants, but under `jit`
+    if isinstance(missing, _compat.Tracer):  # constants under `jit`
         return
     eps = float(jnp.finfo(whole.dtype).eps)
     if float(jnp.linalg.norm(missing)) > eps**0.5 * float(jnp.linalg.norm(whole)):
@@ -94,7 +98,7 @@ def _check_in_tangent_space(where: str, x: PyTree, n: Arraylike, t: PyTree) -> N
 
 
 def _probed(n: Arraylike) -> PyTree:
-    """Numbers that are all zero only if the tangent is: a few random products, never its n-by-n."""
+    """Return a few random products, all zero only if the tangent is: never form its n-by-n."""
     if not is_structured(n) or len(n.shape) != 2:
         return arrays.destructure(n)
     columns = np.random.default_rng(0).normal(size=(n.shape[1], 3))
@@ -102,7 +106,7 @@ def _probed(n: Arraylike) -> PyTree:
 
 
 def destructured_tree(out: PyTree) -> PyTree:
-    """Every structured array of a tree as its dense array."""
+    """Replace every structured array of a tree by its dense array."""
     return jax.tree.map(
         lambda x: arrays.destructure(x) if is_structured(x) else x, out, is_leaf=is_structured
     )

@@ -14,12 +14,12 @@ from tanjax.units import Unit
 from ._arguments import ARRAYS
 
 Box: TypeAlias = dict[Any, PyTree]  # nested, by names that can be sorted
-Units: TypeAlias = list[Unit | None]  # of leaves, None of plain ones
-Layout: TypeAlias = list[tuple[Hashable, ...]]  # what tells two forms apart
+Units: TypeAlias = list[Unit | None]  # of leaves, None of plain leaves
+Layout: TypeAlias = list[tuple[Hashable, ...]]  # differs if two forms differ
 
 
 def take_apart(box: Box, layout: Layout, units: Units, values: list[Primal]) -> bool:
-    """Collect what nested dicts hold; whether that is nothing but quantities and arrays of JAX."""
+    """Collect the leaves of nested dicts; return true if all are quantities or arrays of JAX."""
     layout.append((len(units), *box))  # so that no two trees have one layout
     for x in box.values():
         kind = type(x)
@@ -42,7 +42,7 @@ def emptied(box: Box) -> Box:
 
 
 def filled(shape: Box, values: Iterator[Primal]) -> Box:
-    """Values in the places of an emptied dict; the names sorted, as JAX gives dicts back."""
+    """Put values into the places of an emptied dict, with sorted names as in JAX's dicts."""
     found = {k: next(values) if x is None else filled(x, values) for k, x in shape.items()}
     return {name: found[name] for name in sorted(found)}
 

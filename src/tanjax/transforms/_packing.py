@@ -1,4 +1,4 @@
-"""Results of a compiled function, apart from their units and with the exponents of a plan."""
+"""Results of a compiled function, separated from their units, with the exponents of a plan."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from tanjax.arrays import (
     unitful,
 )
 
-MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
+MANY = 4  # quantities: from 4 on, taking them apart in Python is faster than in JAX
 
-# The `PyTreeDef` of results, and their units, None of plain ones; of one quantity None, and a unit.
+# The `PyTreeDef` of results, and their units, None of plain results. For a single quantity: None,
+# and its unit.
 Labels: TypeAlias = tuple[Any, Any]
 
 
 class Packed:
-    """Results on their way out of JAX, apart from their units.
+    """Results on their way out of JAX, separated from their units.
 
-    JAX puts a quantity together by its constructor, 0.7 us each; one node for all results, whose
-    values are labelled by `unitful`, takes 0.2 us each. Nothing else ever sees it.
+    JAX builds a quantity by its constructor, 0.7 us each. One node for all results, whose values
+    `unitful` labels, takes 0.2 us each. No user ever gets this node.
     """
 
     __slots__ = ("labels", "values")
@@ -46,7 +47,7 @@ jax.tree_util.register_pytree_node(Packed, lambda x: (x.values, x.labels), Packe
 
 
 def pack(out: PyTree) -> PyTree:
-    """One quantity, or results with many, apart from their units; others as they are."""
+    """Separate a quantity, or results with `MANY`, from their units; return others as they are."""
     if type(out) is Unitful:
         return Packed((None, out.label), (out.stored,))
     values, units, treedef = taken_apart(out)
@@ -69,13 +70,13 @@ def unpack(out: PyTree) -> PyTree:
     return treedef.unflatten(labelled)
 
 
-# Called where a label loses its power of two; None: labels keep theirs.
+# Called when a label loses its power of two; None: labels keep their powers.
 _told = contextvars.ContextVar[Callable[[], object] | None]("told", default=lambda: None)
 
 
 @contextlib.contextmanager
 def telling(tell: Callable[[], object] | None) -> Iterator[None]:
-    """Say what is called where a traced program takes a power of two out of a label."""
+    """Set the function to call when a traced program takes a power of two out of a label."""
     token = _told.set(tell)
     try:
         yield
@@ -84,7 +85,7 @@ def telling(tell: Callable[[], object] | None) -> Iterator[None]:
 
 
 def with_powers(fun: Function) -> Function:
-    """The function as it is traced where its labels keep their powers of two."""
+    """Return the function with labels that keep their powers of two when it is traced."""
 
     @functools.wraps(fun)
     def traced(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -95,9 +96,9 @@ def with_powers(fun: Function) -> Function:
 
 
 def without_powers(tree: PyTree) -> PyTree:
-    """Quantities at exponent 0: the plan of the program has their exponents.
+    """Move quantities to exponent 0: the plan of the program has their exponents.
 
-    So one unit is one structure inside of it, and trees of quantities fit together.
+    Inside the program one unit is then one structure, and trees of quantities are comparable.
     """
     tell = _told.get()
     if tell is None:
@@ -114,7 +115,7 @@ def without_powers(tree: PyTree) -> PyTree:
 
 
 def _slots(out: PyTree) -> tuple[list[Primal], list[Any], Any]:
-    """Results as a list of dense or structured numbers, their labels, and how to undo it."""
+    """Return results as a list of dense or structured arrays, their labels, and their tree."""
     if type(out) is Packed:
         treedef, labels = out.labels
         given = [labels] if treedef is None else list(labels)
@@ -123,9 +124,9 @@ def _slots(out: PyTree) -> tuple[list[Primal], list[Any], Any]:
 
 
 def free_leaves(out: PyTree) -> list[bool]:
-    """Per array of the results, whether it may carry an exponent: the only numbers with a unit.
+    """Return, per array of the results, true if it may carry an exponent.
 
-    Those of a structured array are multiplied with it if its type is linear, and may be several.
+    It may if it is the only floating array of a quantity with a linear unit and a linear type.
     """
     numbers, labels, _ = _slots(out)
     free = []
@@ -137,9 +138,10 @@ def free_leaves(out: PyTree) -> list[bool]:
 
 
 def bound_leaves(out: PyTree) -> list[bool]:
-    """Per array of the results, whether it has a unit and numbers, but cannot carry an exponent.
+    """Return, per array of the results, true if it has a unit but cannot carry an exponent.
 
-    So have structured quantities of several fields, or of a type that is not linear.
+    These are the floating fields of structured quantities, if there are several or if the type is
+    not linear.
     """
     numbers, labels, _ = _slots(out)
     found = []
@@ -150,7 +152,7 @@ def bound_leaves(out: PyTree) -> list[bool]:
 
 
 def relabelled(out: PyTree, exponents: Sequence[int]) -> PyTree:
-    """Results whose stored arrays have exponents, which go into the labels of quantities."""
+    """Move the exponents of the stored arrays of results into the labels of quantities."""
     if not any(exponents):
         return out
     numbers, labels, treedef = _slots(out)

@@ -1,18 +1,19 @@
-"""Calls of a compiled function, each by a program that loses nothing of its numbers.
+"""Calls of a compiled function: each call runs a program that loses none of its numbers.
 
-1. The very arrays of the last call: its program.
-2. Arguments in the windows of a known plan: its program. Where values inside have windows, too, the
-   program says by a flag whether one was left.
-3. Otherwise a look: the program is run on the numbers by NumPy, a plan is found or made, and
-   windows are drawn around them (`_making.py`).
+1. The call has the very arrays of the last call: run the same program.
+2. The arguments lie in the windows of a known plan: run its program. If values inside have windows,
+   too, the program returns a flag that tells whether a value left its window.
+3. Otherwise the call is a *look*: NumPy runs the program on the numbers. Then a plan is found or
+   made, and windows are drawn around the numbers (`_making.py`).
 
-Arguments that are results of the last call are looked at later, and nothing is waited for
-(`_late.py`). The knowledge of arguments of one kind is one value, swapped at once (`_cases.py`).
+Arguments that are results of the last call are checked later, without a wait (`_late.py`).
+Everything that calls have learnt of one kind of arguments is one value, swapped at once
+(`_cases.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
 program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Calls with arrays on
-several hosts have plans of their own (`_over_hosts`): all processes have to run the same program,
-whatever each of them has computed alone in between.
+several hosts have plans of their own (`_over_hosts`): all processes must run the same program,
+although each process may have made other plans alone.
 """
 
 from __future__ import annotations
@@ -60,17 +61,17 @@ if TYPE_CHECKING:
     from ._late import Late
 
 _NOTHING: Any = object()
-_SAID = 16  # looks in a row after which it is said once that they are slow
+_SAID = 16  # looks in a row before the one warning that they are slow
 CHECKS = ("late", "now", "off")
 
 
 class PlannedFunction:
-    """A function of `jax.jit` that is planned: called, it runs the program that its numbers need.
+    """A planned `jax.jit`: each call runs the program that its numbers need.
 
-    **Arguments:** `fun`, `options` of `jax.jit`; `flat`: of arrays; `written`: the user's function;
-    `check`: as of `tj.jit`.
-    **Cost:** of a call with the arguments of the last one 0.5 us more than `jax.jit`; with others
-    3 us for a floating argument, which is looked at, 0.5 us for each of several.
+    **Arguments:** `fun`, `options`: as of `jax.jit`; `flat`: all arguments are arrays; `written`:
+    the user's function; `check`: as of `tj.jit`.
+    **Cost:** a call with the arguments of the last call takes 0.5 us more than `jax.jit`. Other
+    floating arguments are measured: 3 us for one, 0.5 us each for several.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class PlannedFunction:
         self._fun, self._options, self._flat, self._check = fun, options, flat, check
         self._said: set[str] = set()
         self._recent: Case | None = None
-        self._looping: Case | None = None  # whose results a loop hands back
+        self._looping: Case | None = None  # the case whose results a loop hands back
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
         self._on_memory = OnMemory()
@@ -96,14 +97,14 @@ class PlannedFunction:
 
     @property
     def plans(self) -> list[Plan]:
-        """Every plan made, oldest first, with what is known of it now."""
+        """Every plan made, oldest first, with its newest grade."""
         self.read_flags()
         made = list(self._making.made.values())
         others = self._of_hosts, self._on_memory, vars(self).get("_with_powers")
         return made + [p for f in others if f for p in f.plans]
 
     def __del__(self) -> None:
-        """Say what is known of a loop whose function goes before anything else asks."""
+        """Read the remaining flags of a loop, and warn, before the function is deleted."""
         if "_late" in vars(self) and not sys.is_finalizing():
             self.read_flags()
 
@@ -115,9 +116,10 @@ class PlannedFunction:
 
     @functools.cached_property
     def _with_powers(self) -> PlannedFunction:
-        """The function whose labels keep their powers of two: for what no plan is right for.
+        """The function whose labels keep their powers of two, for numbers without a right plan.
 
-        A power that a user gave may hold numbers that no exponents do, or that cannot be seen.
+        A power of two from the user may hold numbers that no planned exponent holds, or that
+        tanjax cannot measure.
         """
         options: Any = {"over_hosts": self._is_over_hosts, "written": self._making.written}
         fun = with_powers(self._fun)
@@ -128,7 +130,7 @@ class PlannedFunction:
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         last, context = self.last, trace_context()
         known, weak = last.args, last.weak
-        # The first is compared alone: others come often, and nothing else is asked then.
+        # Compare the first argument alone: if it differs, as it often does, the rest is skipped.
         if weak and args and weak[0]() is args[0]:
             known = tuple([r() for r in weak])
         is_like = not kwargs and known is not None and len(args) == len(known)
@@ -144,7 +146,7 @@ class PlannedFunction:
             recent is not None
             and treedef == recent.treedef
             and context == recent.context
-            # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
+            # JAX interns the avals of arrays, so `is` is nearly always enough.
             and all([type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)])  # noqa: B905
         ):
             if last.context == context and last.holds(leaves):
@@ -153,7 +155,7 @@ class PlannedFunction:
         return self._call(leaves, treedef, args, kwargs)
 
     def _call(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> PyTree:
-        """A call whose arguments may be of another kind than those of the last one."""
+        """Run a call whose arguments may be of another kind than those of the last call."""
         if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
             leaves, treedef = jax.tree.flatten((args, kwargs))
         if are_memory(leaves):
@@ -167,37 +169,38 @@ class PlannedFunction:
             if any(isinstance(x, jax.core.Tracer) for x in leaves) and not is_planned():
                 self._once(ABSTRACT)
             return self._with_powers.jitted(*args, **kwargs)
-        # Of the arrays of several hosts, `aval` does not say that they are.
+        # The `aval` of an array does not show that it lives on several hosts.
         if self._given.static is None and not are_several():
             self._recent = case
         return self._planned(case, leaves, args, kwargs)
 
     def _planned(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """A call of a program that was traced; of JAX's own, with a warning, where ours fails."""
+        """Run a traced program; if that fails, warn and run JAX's own program."""
         try:
             return self._answer(case, leaves, args, kwargs)
         except Warning:
             raise
-        except Exception as error:  # memory, or the compiler; nothing is remembered of it
+        except Exception as error:  # memory, or the compiler: do not remember it
             if case.closed.effects:
                 raise
-            out = self._with_powers.jitted(*args, **kwargs)  # what JAX cannot run raises again
+            out = self._with_powers.jitted(*args, **kwargs)  # raises again if JAX fails, too
             self._fails(error)
             return out
 
     def _answer(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        """A call of a program that was traced: the rules of the page `scale.md`.
+        """Run a traced program by the rules of the page `scale.md`.
 
-        1. The very arrays of the last call ran its program in `__call__`.
-        2. Arguments in the windows of a plan: its program.
-        3. Where values inside have windows, too, its flag decides (`_inside`).
-        4. Otherwise a look (`_look`): a plan is found or made, and windows are drawn.
-        5. Results that are handed back are looked at two calls later (`_in_loop`).
-        6. What takes too long to look at is sampled and bounded: windows decide (`_estimated`).
-        7. Without windows each call is a look; after 16 of them that is said once.
+        1. `__call__` has handled calls with the very arrays of the last call.
+        2. Arguments in the windows of a plan run its program.
+        3. If values inside have windows, too, its flag decides (`_inside`).
+        4. Otherwise `_look` finds or makes a plan, and draws windows.
+        5. Results that are handed back are checked two calls later (`_in_loop`).
+        6. A program that takes too long to look at is sampled and bounded: windows decide
+           (`_estimated`).
+        7. Without windows each call is a look; 16 looks in a row warn once.
         8. Programs with effects never run twice (`has_effects`).
-        9. Unchecked entries have windows that are wider, and no flags (`is_unchecked`).
-        10. Under a trace of JAX no case is found: `_call` runs JAX's program.
+        9. Unchecked entries have wider windows and no flags (`is_unchecked`).
+        10. Under a trace of JAX there is no case: `_call` runs JAX's program.
         """
         if (before := self._looping) is not None and before is not case:
             self._looping = None
@@ -219,7 +222,7 @@ class PlannedFunction:
             if entry.watch is not None and entry.watch.takes(leaves):
                 out = self._inside(case, entry, leaves, args, kwargs, pairs)
                 if out is not _NOTHING:
-                    if entry is not state.entries[0]:  # the flag of one before may have been raised
+                    if entry is not state.entries[0]:  # an earlier entry may have raised its flag
                         case.put(entry)
                     return out
         return self._look(case, leaves, args, kwargs, pairs)
@@ -227,7 +230,10 @@ class PlannedFunction:
     def _in_loop(
         self, case: Case, handed: Handed, leaves: Leaves, args: Args, kwargs: Kwargs
     ) -> PyTree:
-        """A call with results of the last one, as that was; `_NOTHING` if it must be looked at."""
+        """Run a call whose state is a result of the last call; return `_NOTHING` to ask for a look.
+
+        The last call must have had its state in the same places.
+        """
         from ._cases import Handed
         from ._late import LATE, RUNNING
 
@@ -251,7 +257,7 @@ class PlannedFunction:
     def _inside(
         self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, pairs: Pairs
     ) -> PyTree:
-        """The results for arguments in their windows; `_NOTHING` if a flag is raised."""
+        """Return the results for arguments in their windows; `_NOTHING` if a flag is raised."""
         if entry.flagged is None:
             out = entry.program(*args, **kwargs)
             self._note(case, entry.program, out, args, kwargs, leaves, pairs, entry)
@@ -268,13 +274,13 @@ class PlannedFunction:
     def _flagged(
         self, entry: Entry, args: Args, kwargs: Kwargs, program: Any = None
     ) -> tuple[bool, PyTree] | None:
-        """Whether the flag is raised, and the results; None if `jax_debug_nans` objects to them."""
+        """Return whether the flag is raised, and the results; None if `jax_debug_nans` raises."""
         from ._late import is_raised, no_flag
 
         try:
             program = program or entry.flagged
             flag, out = program(entry.limits, no_flag(), *args, **kwargs)
-        except FloatingPointError:  # of results that may not count
+        except FloatingPointError:  # these results may be discarded anyway
             return None
         return is_raised(flag), out
 
@@ -282,7 +288,7 @@ class PlannedFunction:
         self, case: Case, program: Any, out: PyTree, args: Args, kwargs: Kwargs, leaves: Leaves,
         pairs: Pairs, entry: Entry,
     ) -> None:  # fmt: skip
-        """Keep what the next call is compared with."""
+        """Keep the arguments and results with which the next call is compared."""
         from ._cases import Handed
         from ._late import references
 
@@ -298,17 +304,17 @@ class PlannedFunction:
     # -- flags of loops ----------------------------------------------------------------------------
 
     def read_flags(self) -> None:
-        """Wait for all flags of loops, and say what they say."""
+        """Wait for all flags of loops, and warn if a flag is raised."""
         for case in list(self._making.cases.values()):
             self._read(case)
 
     def _read(self, case: Case, *, ready: bool = False) -> None:
-        """Read flags that nobody has read; `ready`: those only that need not be waited for."""
+        """Read the unread flags; `ready`: only the flags that are computed already."""
         from ._late import LATE, is_raised
 
         with case.lock:
             if not ready:
-                self._late.end(case)  # the next call is waited for
+                self._late.end(case)  # the loop ends: its next call is checked without delay
             unread = case.state.unread
             is_later = lambda x: ready and isinstance(x, jax.Array) and not x.is_ready()  # type: ignore[attr-defined]
             later = [x for x in unread if is_later(x)]
@@ -319,10 +325,10 @@ class PlannedFunction:
     # -- looks -------------------------------------------------------------------------------------
 
     def _look(self, case: Case, leaves: Leaves, args: Args, kwargs: Kwargs, pairs: Pairs) -> PyTree:
-        """A call whose numbers are looked at."""
+        """Run a call after a look at its numbers."""
         try:
             found = self._making.find(case, leaves)
-        except Exception as error:  # nothing is remembered of it
+        except Exception as error:  # do not remember it
             out = self._with_powers.jitted(*args, **kwargs)
             self._fails(error)
             return out
@@ -348,13 +354,13 @@ class PlannedFunction:
             out = entry.program(*args, **kwargs)
         if (
             entry.watch is None or entry.is_unchecked
-        ) and entry.plan.unseen:  # or windows say that it is right
+        ) and entry.plan.unseen:  # otherwise windows prove the results
             alarms = [*(a for a in alarms if a != PARTLY), *entry.plan.unseen]
         for alarm in alarms:
             self._once(alarm) if plan.is_of_program(alarm) else self._warn(alarm)
         program = entry.program if entry.flagged is None else functools.partial(_unread, entry)
         self._note(case, program, out, args, kwargs, leaves, pairs, entry)
-        if alarms:  # the same arrays are looked at again, and what is wrong is said again
+        if alarms:  # the same arrays need another look, and warn again
             self.last = Last()
         in_a_row = 0 if entry.watch is not None else in_a_row + 1
         case.swap(in_a_row=in_a_row)
@@ -365,17 +371,17 @@ class PlannedFunction:
     def _first(
         self, case: Case, entry: Entry, args: Args, kwargs: Kwargs, kept: Any
     ) -> tuple[PyTree, Entry]:
-        """Results that are known to be finite: if they are not, XLA rewrote the program."""
+        """Return results that must be finite: if they are not, XLA rewrote the program."""
         plan = entry.plan
         found = self._flagged(entry, args, kwargs) if entry.flagged else None
         out = entry.program(*args, **kwargs) if found is None else found[1]
-        if entry.flagged and (found is None or found[0]):  # as it would be for the same numbers
+        if entry.flagged and (found is None or found[0]):  # the same numbers would raise it again
             entry = self._making.without_windows(case, entry)
         if not plan.is_short(jax.tree.leaves(out)):
             return out, entry
         again, (args, kwargs) = self._given.kept(*kept), kept
         exact = plan.run(self._leaves_of(*self._given.kept(*again)))
-        # A zero that is mere rounding was right: hidden, the program would have other bits.
+        # A zero from rounding alone is right: hiding values from XLA would change other bits.
         if plan.misses(jax.tree.leaves(out), exact) is False:
             return out, entry
         with case.lock:
@@ -398,13 +404,13 @@ class PlannedFunction:
     def _estimated(
         self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, kept: Any
     ) -> tuple[PyTree, Entry, list[str]]:
-        """Not everything was run on numbers: windows decide, or else a run on all of them."""
+        """Return the results of an estimate: if no window proves it, run it on all numbers."""
         out, entry = self._in_windows(case, entry, leaves, kept)
         if out is not _NOTHING:
             return out, entry, []
         if case.with_powers(self._with_powers, leaves, *kept):
             case.swap(keeps_powers=True)
-            plan = entry.plan._replace(unseen=())  # the other says what it could not see
+            plan = entry.plan._replace(unseen=())  # the other function warns about unseen numbers
             entry = entry._replace(plan=plan, program=self._with_powers)
             return self._with_powers(*kept[0], **kept[1]), entry, []
         thorough = self._making.plan(case, self._leaves_of(*kept), thorough=True)
@@ -424,7 +430,7 @@ class PlannedFunction:
     def _in_windows(
         self, case: Case, entry: Entry, leaves: Leaves, kept: Any, *, is_measured: bool = False
     ) -> tuple[PyTree, Entry]:
-        """The results of an estimated entry, if its windows, or others, say that they are right."""
+        """Return the results of an estimated entry if its windows, or new ones, prove them."""
         if entry.is_unchecked:
             return _NOTHING, entry
         args, kwargs = self._given.kept(*kept)
@@ -438,14 +444,14 @@ class PlannedFunction:
             return _NOTHING, entry
         try:
             entry = self._making.measured(case, entry, *self._given.kept(*kept), leaves)
-        except FloatingPointError:  # of `jax_debug_nans`
+        except FloatingPointError:  # raised by `jax_debug_nans`
             return _NOTHING, entry
         return self._in_windows(case, entry, leaves, kept, is_measured=True)
 
     def _alarmed(
         self, case: Case, entry: Entry, leaves: Leaves, args: Args, kwargs: Kwargs, kept: Any
     ) -> tuple[PyTree, Entry, list[str]]:
-        """An estimate says that plain JAX loses something: run it, and believe what it gives."""
+        """Run plain JAX after an estimate that it loses something, and believe its results."""
         plan, finite = entry.plan, all(map(is_finite, leaves))
         out = self.jitted(*args, **kwargs)
         if not finite or (all_finite(out) and not plan.is_missed(jax.tree.leaves(out))):
@@ -462,12 +468,12 @@ class PlannedFunction:
     def _ask_plain(
         self, case: Case, entry: Entry, alarms: list[str], kept: Any
     ) -> tuple[Entry, list[str]]:
-        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
+        """Take plain JAX instead of a plan that loses entries which plain JAX has right."""
         (again, named), (more, others) = (self._given.kept(*kept) for _ in range(2))
         run = functools.cache(lambda: jax.tree.leaves(entry.program(*more, **others)))
         plan = entry.plan
         plain = plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)), run)
-        if plain is None:  # without the float64 arrays of each result
+        if plain is None:  # `doubts` hold a float64 array for each result: drop them
             return case.put(entry._replace(plan=plan._replace(doubts=())), entry), alarms
         new = self._making.instead(entry, plain)
         said = [a for a in alarms if a not in plan.alarms]
@@ -476,27 +482,27 @@ class PlannedFunction:
     # -- cases -------------------------------------------------------------------------------------
 
     def _case(self, leaves: Leaves, treedef: Form, args: Args, kwargs: Kwargs) -> Case | None:
-        """The function, traced for such arguments; None if nobody can look at these."""
+        """Return the function traced for these arguments; None if they cannot be measured."""
         if not all(map(can_be_looked_at, leaves)):
             return None
         static, context = self._given.statics(args, kwargs), trace_context()
         key = (treedef, static, tuple(map(signature, leaves)), context)
         try:
             hash(key)
-        except TypeError:  # a static argument that cannot be hashed: JAX says so
+        except TypeError:  # a static argument that cannot be hashed: JAX raises later
             return None
         try:
             case, is_new = self._making.case(key, leaves, args, kwargs)
-        except Exception as error:  # whose fault it is: what JAX cannot trace raises again
+        except Exception as error:  # if JAX cannot trace the function either, its error raises
             self.jitted.trace(*args, **kwargs)
             self._fails(error)
             return None
         for note in case.notes if is_new else ():
-            self._warn(note)  # a constant that is lost: JAX says nothing, and the result is wrong
+            self._warn(note)  # JAX lost a constant without a warning, so the result is wrong
         return case
 
     def is_plain(self, args: Args, kwargs: Kwargs) -> bool:
-        """Whether JAX's own program is right for these numbers, which may be looked at."""
+        """True if JAX's own program is right for these numbers, if need be after a look."""
         leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         case = self._case(leaves, treedef, args, kwargs)
         if case is None:
@@ -524,7 +530,7 @@ class PlannedFunction:
         self._on_memory = OnMemory()
 
     def lower(self, /, *args: PyTree, **kwargs: PyTree) -> Lowered:
-        """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
+        """Lower the planned program if the arguments are numbers, otherwise JAX's own program."""
         leaves: Leaves
         leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         if are_several() and any(map(is_on_several_hosts, leaves)):
@@ -558,7 +564,7 @@ class PlannedFunction:
     def _remember(
         self, case: Case, program: Any, args: Args, kwargs: Kwargs, leaves: Leaves
     ) -> None:
-        """Keep arguments in order to recognise them; only immutable ones can be."""
+        """Keep arguments in order to recognise them; only immutable arguments are kept."""
         last = Last(program=program, context=case.context)
         are_arrays = all([type(x) in ARRAYS for x in leaves])
         if kwargs or not all(map(is_immutable, args)):
@@ -573,7 +579,7 @@ class PlannedFunction:
     # -- warnings ----------------------------------------------------------------------------------
 
     def _warn(self, what: str) -> None:
-        """Numbers may be wrong: said where the function is called."""
+        """Warn, at the line of the user's call, that numbers may be wrong."""
         warnings.warn(f"tj.jit of {self._making.name}: {what}", ScaleWarning, stacklevel=outside())
 
     def _once(self, what: str) -> None:
@@ -586,7 +592,7 @@ class PlannedFunction:
 
 
 def _unread(entry: Entry, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """The results of a program whose flag is known."""
+    """Return the results of a flagged program, without reading its flag."""
     from ._late import no_flag
 
     return entry.flagged(entry.limits, no_flag(), *args, **kwargs)[1]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Looking at the exponents of a program: `tj.scale_graph`."""
+"""A view of the exponents of a program: `tj.scale_graph`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from ._packing import free_leaves, without_powers
 
 
 def scale_graph(fun: Function) -> Function:
-    """The scale graph of a function: what plain JAX would lose, and what `tj.jit` does about it.
+    """The scale graph of a function: the losses of plain JAX, and the exponents of `tj.jit`.
 
     **Arguments:** `fun`, as for `tj.jit`: of arrays, quantities, structured arrays and trees of
-    them; a gradient is `tj.scale_graph(tj.grad(f))`. Arguments may be abstract: the numbers of a
-    quantity of a `jax.ShapeDtypeStruct` are taken to be near 1 in its unit, times its power of two.
+    them; a gradient is `tj.scale_graph(tj.grad(f))`. Arguments may be abstract. tanjax assumes that
+    the numbers of a quantity of a `jax.ShapeDtypeStruct` are near 1 in its unit, times its power of
+    two.
 
     **Returns:** a function of the same arguments that returns a view of the graph: print it for a
     table, or use `.report()`, `.plot()`, `.to_dot()`, `.to_html()`, `.plan`, `.assign()`.
@@ -40,7 +41,7 @@ def scale_graph(fun: Function) -> Function:
         def on_leaves(*given: PyTree) -> PyTree:
             a, k = without_powers(jax.tree.unflatten(treedef, given))
             out = without_powers(fun(*a, **k))
-            if not shapes:  # other traces, for crushed constants, come after
+            if not shapes:  # later traces recover crushed constants
                 shapes.append(out)
             return out
 
@@ -63,7 +64,7 @@ def scale_graph(fun: Function) -> Function:
 
 
 def _traced(f: Function, leaves: Sequence[PyTree]) -> PyTree:
-    """The jaxpr of a function, or of its pure form if it makes Refs, and what `trace` finds."""
+    """Trace a function, or its pure form if it makes Refs, and return the results of `trace`."""
     from tanjax.scale import trace
 
     try:
@@ -73,12 +74,12 @@ def _traced(f: Function, leaves: Sequence[PyTree]) -> PyTree:
         return trace(lambda: jax.jit(pure).trace(*leaves), pure, leaves)
 
 
-# Numbers that nobody can look at: a unit (with its power of two) is chosen so that they are near 1.
+# Bits of abstract numbers: users choose a unit, with its power of two, that brings numbers near 1.
 _NEAR_ONE = -10.0, 10.0
 
 
 def _numbers(arguments: PyTree) -> list[PyTree]:
-    """The leaves of arguments; for abstract ones with a unit, the magnitude that it suggests."""
+    """Return the leaves of arguments; for abstract leaves with a unit, a magnitude near 1."""
     from tanjax.scale import Magnitude
 
     found: list[PyTree] = []

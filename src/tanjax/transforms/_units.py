@@ -1,8 +1,8 @@
 """Units around JAX's transformations: strip before, label after.
 
 JAX demands that a cotangent, a carry, a branch has the static data of its primal, and the unit of a
-quantity is static data. So functions are given to JAX with their results stripped, and what comes
-back is labelled with what a derivative is in: `[out]/[in]`.
+quantity is static data. So tanjax gives JAX functions whose results are stripped of units. It
+labels the derivatives with their unit, `[out]/[in]`.
 
 A cotangent `c` of an output in unit `u` stands for an objective in `[c]·u`; all cotangents of one
 call must agree about the objective. A tangent of an input in unit `u` moves it at `[t]/u`; all
@@ -32,7 +32,7 @@ from tanjax.units import Unit, one
 
 
 def strip(tree: PyTree) -> tuple[PyTree, Units]:
-    """A tree with the values of its quantities, and their units."""
+    """Replace the quantities of a tree by their values, and return their units."""
     values, found, treedef = taken_apart(tree)
     return jax.tree.unflatten(treedef, values), Units(treedef, found)
 
@@ -69,7 +69,7 @@ class Stripped:
     def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         try:
             out = self.f(*args, **kwargs)
-        except Exception as error:  # JAX has no class of its own for it
+        except Exception as error:  # JAX has no class of its own for this error
             if "non-differentiated array reference" in str(error):
                 raise _not_moving(self.f) from error
             raise
@@ -91,7 +91,7 @@ def _not_moving(f: Function) -> MutationError:
 
 
 def in_unit(value: PyTree, unit: Unit | None, factor: Unit) -> PyTree:
-    """A value in `unit · factor`; plain if both are nothing."""
+    """Label a value with `unit · factor`; return it plain if there is neither."""
     if value is None:
         return None
     if unit is None:
@@ -100,7 +100,7 @@ def in_unit(value: PyTree, unit: Unit | None, factor: Unit) -> PyTree:
 
 
 def times_unit(tree: PyTree, factor: Unit) -> PyTree:
-    """A tree of natural cotangents, times a unit."""
+    """Multiply a tree of natural cotangents by a unit."""
     if factor.is_one:
         return tree
 
@@ -115,10 +115,10 @@ def times_unit(tree: PyTree, factor: Unit) -> PyTree:
 def common_rate(
     where: str, primals: list[PyTree], given: list[PyTree], cotangent: bool
 ) -> tuple[list[PyTree], Unit]:
-    """Natural (co)tangents stripped to numbers in fitting units, and what they are per primal.
+    """Strip natural (co)tangents to numbers of one common objective or rate.
 
-    **Returns:** for every primal the natural (co)tangent as the type of its value wants it, and
-    the unit of the objective (cotangents) or of the rate (tangents).
+    **Returns:** for every primal its natural (co)tangent without a unit, and the unit of the
+    objective (cotangents) or of the rate (tangents).
     **Raises:** `UnitError` if two of them disagree.
     """
     rate: Unit | None = None
@@ -153,7 +153,10 @@ def common_rate(
 def flatten_like(
     where: str, tree: PyTree, given: PyTree
 ) -> tuple[list[PyTree], list[PyTree], PyTreeDef]:
-    """The arrays of a tree, what is given for each, and the tree's structure."""
+    """Return the arrays of a tree, the value given for each, and the tree's structure.
+
+    **Raises:** `CotangentError` if the trees differ.
+    """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     try:
         return leaves, treedef.flatten_up_to(given), treedef
@@ -164,10 +167,10 @@ def flatten_like(
 
 
 def convert_like(where: str, target: PyTree, tree: PyTree) -> PyTree:
-    """A tree with every quantity in the unit of its place in `target`.
+    """Convert every quantity of a tree to the unit of its place in `target`.
 
     **Raises:** `UnitError` naming the place and both units. A tree of another structure is
-    returned as it is: JAX has the better message for that.
+    returned as it is: JAX's message for that is better.
     """
     paths, treedef = jax.tree_util.tree_flatten_with_path(target, is_leaf=is_quantity)
     try:
@@ -192,7 +195,7 @@ def _convert_leaf(where: str, target: PyTree, x: PyTree) -> PyTree:
     elif got is None:
         if unit.is_dimensionless and unit.is_linear and is_plain_leaf(x):
             return unitful(convert(x, one, unit), unit)
-        if type(x) in (int, float) and x == 0 and unit.is_linear:  # zero has every such unit
+        if type(x) in (int, float) and x == 0 and unit.is_linear:  # zero has every linear unit
             return unitful(float(x), unit)
     elif got.dimension is unit.dimension:
         return unitful(convert(x.stored, got, unit), unit)
@@ -209,7 +212,7 @@ def _convert_leaf(where: str, target: PyTree, x: PyTree) -> PyTree:
 
 
 def is_plain_leaf(x: PyTree) -> bool:
-    """Whether a value is one array or number."""
+    """True if a value is one array or number."""
     return jax.tree_util.all_leaves([x])
 
 

@@ -1,14 +1,14 @@
-"""Whether the arguments of a call lie in their windows.
+"""Checks that the arguments of a call lie in their windows.
 
-An array that was in its window once is there for good, since arrays are immutable: data that stay
-while parameters change, batches that come in turn. Each place of a large argument remembers what
-was found there, weakly, so that only others are looked at.
+Arrays of JAX are immutable, so an array that was in its window once stays there. Data stay while
+parameters change, and batches return in turn. Each place of a large argument therefore remembers
+its arrays, weakly, and only new arrays are measured.
 
     watch = Watch([Window(-3.0, 3.0)] * 2, [weights, data])
     watch.takes([weights, data])  # both are compared
     watch.takes([moved, data])  # only `moved`
 
-Sharp edge: an array of NumPy may have changed since, so it is looked at on every call.
+Sharp edge: an array of NumPy may have changed since, so every call measures it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tanjax.scale.numbers import InRow, Window, begin, inside, is_on_host, measu
 
 from ._arguments import ARRAYS, Leaf, Leaves
 
-_LARGE = 1 << 12  # numbers of an array from which on a look takes longer than to remember it
+_LARGE = 1 << 12  # size of an array that takes longer to measure than to remember
 _REMEMBERED = 64  # arrays of a place; bounds memory
 
-# Whether arguments at some places, given in that order, are in their windows.
+# A function of the arguments at some places, in order: true if all are in their windows.
 _Row: TypeAlias = Callable[[Sequence[Leaf]], bool]
 
 
@@ -42,16 +42,16 @@ class Watch:
     def __init__(self, windows: Sequence[Window | None], leaves: Leaves) -> None:
         self.windows = {i: w for i, w in enumerate(windows) if w is not None}
         self._rows: dict[tuple[int, ...], _Row] = {}
-        self._are_left = True  # until an argument was deleted before it was looked at
+        self._are_left = True  # until an argument was deleted before its check
         self._known: dict[int, dict[int, weakref.ref[jax.Array]]] = {
             i: {} for i in self.windows if type(leaves[i]) in ARRAYS and leaves[i].size >= _LARGE
         }
 
     def takes(self, leaves: Leaves, but: Collection[int] = ()) -> bool:
-        """Whether all numbers are in their windows; those at some places are not looked at.
+        """True if all numbers, except at the places `but`, are in their windows.
 
-        **Cost:** 3 us for an array on the host, 0.5 us for each of several; it waits for those that
-        are still being computed.
+        **Cost:** 3 us for an array on the host, 0.5 us for each of several; and a wait for arrays
+        that are still being computed.
         """
         asked = [
             i
@@ -67,11 +67,11 @@ class Watch:
         return found
 
     def begin(self, leaves: Mapping[int, jax.Array], are_there: bool) -> Callable[[], bool]:
-        """Begin to compare some arguments; the function it gives says what was found.
+        """Begin to compare some arguments; return a function that returns true if all are inside.
 
-        **Arguments:** `leaves`: by their places; `are_there`: whether they will not be donated.
-        Then NumPy looks at them when it is asked, and nothing is waited for before. Arguments that
-        were deleted before count as outside, and later ones are looked at immediately.
+        **Arguments:** `leaves`: by their places; `are_there`: true if they will not be donated.
+        Then NumPy measures them only when the function is called, without a wait before. Arguments
+        that were deleted before count as outside, and later arguments are checked immediately.
         """
         asked = tuple(i for i in leaves if i in self.windows)
         arrays = [leaves[i] for i in asked]
@@ -118,7 +118,7 @@ def _row(windows: Sequence[Window], arrays: Sequence[Leaf]) -> _Row:
 
 
 def is_floating(x: Leaf) -> bool:
-    """Whether an argument has a magnitude."""
+    """True if an argument is floating or complex, so that it has a magnitude."""
     if isinstance(x, float | complex):
         return True
     dtype = getattr(x, "dtype", None)
@@ -126,5 +126,5 @@ def is_floating(x: Leaf) -> bool:
 
 
 def magnitudes_of(leaves: Leaves) -> list[Magnitude | None]:
-    """The magnitudes of the arguments that have one."""
+    """Return the magnitudes of the arguments, `None` for arguments without a magnitude."""
     return [measure(x) if is_floating(x) else None for x in leaves]
