@@ -20,7 +20,6 @@ import tokenize
 OPEN = (
     "src/tanjax/scale",
     "src/tanjax/transforms",
-    "src/tanjax_torch",
     "rules/tanjax_rules/linalg",
 )
 # Files with texts that are code or tables: words to refuse, data, templates, names of functions.

@@ -1,17 +1,17 @@
 """A module of torch as a pure function: `params, f = tjt.as_jax(module)`.
 
-A module holds its parameters, and its code reads and writes them. JAX wants a function of them. So
-the code is run on tensors over the arrays that it is given, and what it writes is collected:
+A module holds its parameters, and its code reads and writes them. JAX needs a function of them. So
+the code runs on tensors over the given arrays, and `as_jax` collects the values that it writes:
 
     params, f = tjt.as_jax(model)
     loss = jax.jit(jax.grad(lambda params, x: f(params, x).sum()))
     out, after = f.with_state(params, x)  # batch norm in training writes its statistics
 
-`params` is what torch would train: parameters that require a gradient. Frozen parameters and
-buffers are `f.state`, which `f` takes for what is not given.
+`params` holds the parameters that require a gradient. `f.state` holds frozen parameters and
+buffers; `f` uses it for names that `params` lacks.
 
-Sharp edges. The code of a module runs when JAX traces: what it does besides (prints, counters)
-happens then. A tensor that it would keep in an attribute raises, since it may be a tracer.
+Sharp edges. The code of a module runs when JAX traces, so its side effects (prints, counters)
+happen then. Keeping a tensor in an attribute raises, since the tensor may be a tracer.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ Before: TypeAlias = dict[int, tuple[torch.nn.Module, Contents]]
 class PureFunction:
     """A program of torch as a function of arrays: `f(params, *args, key=None, **kwargs)`.
 
-    `params` has an array for each name that `as_jax` gave, and may have others of `state`: frozen
-    parameters and buffers, which are constants of the function where they are not given. Arguments
-    and results are arrays, in lists, tuples and dicts. `key` is a key of JAX, for dropout and other
-    random operations, which need one under a trace of JAX; a program that has an argument `key` of
-    its own gets that, and its random numbers by `with tjt.random_key(key):`.
+    `params` has an array for each name that `as_jax` gave. It may have names of `state`, too:
+    frozen parameters and buffers, which otherwise are constants of the function. Arguments and
+    results are arrays, in lists, tuples and dicts. Random operations, such as dropout, need `key`,
+    a key of JAX, under a trace of JAX. A program with its own argument `key` receives that one.
+    Give it random numbers by `with tjt.random_key(key):`.
 
     **Raises:** `ShapeError` for names that do not match. `MutationError` if the program writes into
     its parameters, its buffers, its arguments or its attributes.
 
-    **Derivative:** JAX's, in every mode; what torch's program detaches is constant. A
+    **Derivative:** JAX's, in every mode; values that torch's program detaches are constant. A
     `torch.autograd.Function` and a backward hook raise `NoRuleError` where they are differentiated.
     """
 
@@ -116,8 +116,8 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
     `symbolic_trace`, or a function of tensors.
 
     **Returns:** `(params, f)`. `params`: a dict by name of the parameters that require a gradient,
-    as arrays (or what of ours a `tjt.Tensor` holds); numbers of plain tensors are copied. `f`: see
-    `PureFunction`; `f.state` is such a dict of frozen parameters and of buffers.
+    as arrays (or the payload of a `tjt.Tensor`); numbers of plain tensors are copied. `f`: see
+    `PureFunction`; `f.state` is a dict of the same kind, of frozen parameters and of buffers.
 
     **Raises:** `DtypeError` for float64 without x64. `NoRuleError` for TorchScript, and for a lazy
     module that has not been run.

@@ -39,8 +39,8 @@ def callback(function: Function, result: Promise) -> Function:
     **Derivative:** torch's, in a callback of its own: reverse mode, of first order.
 
     **Raises:** `NoRuleError` for structured arrays, for forward mode (under `jax.jit` it is JAX's
-    `TypeError`) and for derivatives of second order; `UnitError` for quantities. What `function`
-    raises, and results of other shapes than promised, come as an error of JAX's runtime.
+    `TypeError`) and for derivatives of second order; `UnitError` for quantities. Errors of
+    `function`, and results of other shapes than promised, come as an error of JAX's runtime.
     """
 
     @functools.wraps(function)

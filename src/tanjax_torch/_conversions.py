@@ -1,10 +1,10 @@
 """Into the bridge and out of it.
 
-What crosses keeps its dtype: torch's and JAX's have the same names, and numbers that JAX, as it is
-set up, does not hold are refused (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
+Tensors and arrays keep their dtype: torch's and JAX's have the same names. A dtype that JAX, as it
+is set up, does not hold raises (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
 
-Sharp edges. `plain.data = ours` is torch's own, checks nothing that is ours to check, and leaves a
-plain tensor without memory: reading it ends the process. `convert` the module that holds it.
+Sharp edges. `plain.data = ours` runs in torch, without our checks. It leaves a plain tensor without
+memory, and reading that ends the process. `convert` the module that holds it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
     """A tensor over an array, which it shares.
 
     **Arguments:** `x`: an array of JAX (its dtype is the tensor's), any of our array types,
-    quantities included, or numbers of NumPy or Python, which are copied. `requires_grad`: whether
-    autograd records what is done with it.
+    quantities included, or numbers of NumPy or Python, which are copied. `requires_grad`: true if
+    autograd shall record operations on the tensor.
 
     **Returns:** a leaf of autograd; a `Tensor` is its own device-less "cpu" tensor in torch, while
     the numbers are where JAX has them.
@@ -65,7 +65,7 @@ def to_jax(t: torch.Tensor) -> Payload:
 
     **Raises:** `DtypeError` for a plain tensor with numbers that JAX, as it is set up, does not
     hold, for one that is sparse, nested or quantized, and for one on another device; `TensorError`
-    for what is no tensor.
+    for other types.
     """
     if isinstance(t, Tensor):
         return t.payload
@@ -158,8 +158,8 @@ def convert(what: T) -> T:
     **Arguments:** `what`: an `nn.Module`, whose parameters and buffers are replaced in place; or a
     tree (dicts, lists, tuples) of tensors and anything else.
 
-    **Returns:** the module itself; a tree of the same kind. What is one tensor stays one, however
-    often it occurs; `requires_grad` and gradients are kept. Optimisers hold parameters: make them
+    **Returns:** the module itself; a tree of the same kind. A tensor that occurs several times
+    stays one tensor; `requires_grad` and gradients are kept. Optimisers hold parameters: make them
     afterwards.
 
     **Raises:** as `to_jax`; `TensorError` for a lazy module without sizes.

@@ -1,8 +1,8 @@
 """Torch's own decompositions, run on traced tensors inside of a kernel.
 
-Most of ATen is defined by torch in terms of less. Such a definition is Python code on tensors; run
-once on tensors over tracers, it is a function of arrays like any entry, compiled like one. What it
-makes from nothing (`torch.zeros`) becomes ours too.
+Torch defines most of ATen in terms of fewer operations. A definition is Python code on tensors. Run
+once on tensors over tracers, it is a function of arrays like any entry, compiled like one. Tensors
+that it makes from nothing (`torch.zeros`) become ours too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def definition(op: OpOverload) -> Function | None:
         return op.decompose
     if op in decomposition_table:
         return decomposition_table[op]
-    if op.namespace == "prims":  # defined by what is defined by them
+    if op.namespace == "prims":  # their definitions use operations that use prims
         return None
     for key in _EXPLICIT:
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key.name):
@@ -44,7 +44,7 @@ def definition(op: OpOverload) -> Function | None:
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Whether torch defines the operation and its derivative by those of others."""
+    """True if torch defines the operation and its derivative by other operations."""
     return op._can_decompose()
 
 
@@ -100,7 +100,7 @@ class factories(TorchDispatchMode):
 
 
 def makes_memory(op: OpOverload, args: Args) -> bool:
-    """Whether the results of an operation on plain tensors lie in a memory of their own.
+    """True if the results of an operation on plain tensors lie in a memory of their own.
 
     Torch's C++ takes views (`detach`) of a plain tensor, and a copy of a conjugate one, before it
     reads the numbers from memory, as for `t.numpy()`: these must stay plain.
@@ -112,7 +112,7 @@ def makes_memory(op: OpOverload, args: Args) -> bool:
 
 
 def _drawn(func: OpOverload, args: Args) -> bool:
-    """Whether numbers are drawn while tracing, from nothing: torch's would be constants."""
+    """True if numbers are drawn while tracing, from nothing: torch's would be constants."""
     seeded = torch.Tag.nondeterministic_seeded in func.tags and under_trace()
     leaves = torch.utils._pytree.tree_leaves(args) if seeded else ()
     return seeded and not any(isinstance(a, torch.Tensor) for a in leaves)

@@ -1,12 +1,12 @@
-"""What happens when torch's dispatcher reaches a tensor of ours.
+"""Run an operation when torch's dispatcher reaches a tensor of ours.
 
-Torch has done autograd already. What is left is a call of one overload, and how such a call runs is
-read from its schema once and kept as a plan:
+Torch has done autograd already, and calls one overload. The first call reads from its schema how
+the overload runs, and keeps that as a plan:
 
 * functional: payloads in, an entry of the table, payloads out;
 * view: the same, and the result reads and writes in its base's memory;
 * in place and `out=`: the functional operation, then writes;
-* refused: what changes sizes or memories in place.
+* refused: operations that change sizes or memories in place.
 
 Sharp edges. Nothing is guessed: without an entry and without a decomposition of torch's, an
 operation raises `NoRuleError` with its name.
@@ -115,7 +115,7 @@ def _functional(op: OpOverload) -> Plan:
         if asks_layout and not structured:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         out = call(*payloads(args), **named_payloads(kwargs))
-        if count > 1 and len(out) != count:  # torch would read what is not there
+        if count > 1 and len(out) != count:  # torch would read past the end
             raise RuntimeError(f"{op}: its entry gives {len(out)} results, and it has {count}.")
         return wrapped(out)
 
@@ -127,7 +127,7 @@ def _is_meta(device: Device) -> bool:
 
 
 def _in_meta(tree: PyTree) -> PyTree:
-    """Tensors with sizes and strides, and no numbers: what torch asks for when it compares two."""
+    """Return tensors with sizes and strides and no numbers: torch needs them to compare two."""
 
     def sizes_of(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")

@@ -1,16 +1,16 @@
 """Torch's functions on structured tensors: each call is one natural node.
 
-Torch asks a tensor's class first (`__torch_function__`) what a function is. Here it is a JAX
-function of the payloads: for products, sums and solves the operation of tanjax itself, and for
-every other function of torch that function, run once on tensors over JAX's tracers, where
-`__torch_dispatch__` finds our operations again. Compiled, and differentiated by JAX with our rules,
-it is one node of the graph (`_natural`).
+Torch lets a tensor's class replace each function (`__torch_function__`). Here the replacement is a
+JAX function of the payloads. For products, sums and solves it is the operation of tanjax itself.
+Any other function of torch runs once on tensors over JAX's tracers, where `__torch_dispatch__`
+finds our operations again. Compiled, and differentiated by JAX with our rules, it is one node of
+the graph (`_natural`).
 
-What is no function of numbers (`requires_grad_`, `size`, hooks) goes to torch as it is. What writes
-in place goes to the dispatcher if no gradient flows there; otherwise it is refused.
+Functions without numbers (`requires_grad_`, `size`, hooks) go to torch unchanged. Writes in place
+go to the dispatcher if no gradient flows there; otherwise they raise.
 
-Sharp edges. A function that needs values (`nonzero`, `item`) runs without compilation. Numbers that
-are no operands of `+ - * /` are part of what is compiled.
+Sharp edges. A function that needs values (`nonzero`, `item`) runs without compilation. Numbers are
+constants of the compiled function, unless they are operands of `+ - * /`.
 """
 
 from __future__ import annotations
@@ -179,19 +179,19 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
         return _value(func, name, args)
     elif _writes(name, kwargs):
         return _written(func, name, args, kwargs)
-    elif name == "view_as" and args[0] is args[1]:  # by which torch finds a parameter's node
+    elif name == "view_as" and args[0] is args[1]:  # torch finds a parameter's node so
         return _call_direct(operations.clone, args[:1], {})
     return _traced(func, name, args, kwargs)
 
 
 def _lowered(t: Argument) -> Argument:
-    """An operand in the dtype of `torch.autocast`, but in double precision, as torch has it."""
+    """Cast an operand to the dtype of `torch.autocast`; double precision stays, as in torch."""
     is_single = isinstance(t, torch.Tensor) and t.dtype in _SINGLE
     return t.to(torch.get_autocast_dtype("cpu")) if is_single else t
 
 
 def _have_units(tree: PyTree) -> bool:
-    """Whether a structured operand is a dense quantity, and no other is anything else."""
+    """True if there are structured operands, and all of them are dense quantities."""
     kinds = [type(t) for t in _tensors(tree) if isinstance(t, StructuredTensor)]
     return bool(kinds) and all(kind is QuantityTensor for kind in kinds)
 
@@ -201,7 +201,7 @@ def _has_steps(args: Args) -> bool:
 
 
 def _needs_torch(args: Args) -> bool:
-    """Whether an operand is in stored coordinates, or of a type for which there are entries."""
+    """True if an operand is in stored coordinates, or of a type with its own entries."""
     if _has_steps(args):
         return True
     held = [a._place.read() for a in args if isinstance(a, Tensor)]
@@ -210,7 +210,7 @@ def _needs_torch(args: Args) -> bool:
 
 
 def _is_inner(name: str) -> bool:
-    """Whether torch means a tensor and not its numbers: `_make_dual` gives it a tangent."""
+    """True if torch means a tensor and not its numbers: `_make_dual` gives it a tangent."""
     return name.startswith("_") and not name.startswith(("__", "_foreach"))
 
 
@@ -219,8 +219,8 @@ def _by_torch(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
         return func(*args, **kwargs)
 
 
-# While torch differentiates, hooks and checkpoints compute with functions, too, which `_by_torch`
-# would not bring here. So torch is called by ways on which it does not ask for the class.
+# While torch differentiates, hooks and checkpoints call functions, too. `_by_torch` would not bring
+# those here. So these entries to torch do not ask for the tensor's class.
 
 
 def _backward(
@@ -274,7 +274,7 @@ def _writes(name: str, kwargs: Kwargs) -> bool:
 
 
 def _written(func: Function, name: str, args: Args, kwargs: Kwargs) -> Outcome:
-    """In place: only where no gradient is to flow through what was there, or what is written."""
+    """Write in place if no gradient flows through the old or the new numbers; else raise."""
     tensors = list(_tensors((args, kwargs)))
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         if tensors and tensors[0].requires_grad and tensors[0].is_leaf:

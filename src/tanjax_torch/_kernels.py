@@ -1,8 +1,8 @@
 """An entry of the table, compiled: once for the arguments that are no arrays and no numbers.
 
-The arguments of a call are cut in two. What is an array or a number goes through `jax.jit` as it
-is; the rest (dims, flags, dtypes) is the key under which the compiled function is kept. Under a
-trace of JAX the same function is inlined.
+The arguments of a call are cut in two. Arrays and numbers go through `jax.jit` as they are. The
+rest (dims, flags, dtypes) is the key under which the compiled function is kept. Under a trace of
+JAX the same function is inlined.
 
 Sharp edges. Random operations draw their key outside, where each call has another one. Numbers
 become arrays with weak types inside, and no weak type comes out: torch has none.

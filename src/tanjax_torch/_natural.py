@@ -4,9 +4,9 @@ Torch differentiates operation by operation, and its formulas know no structure.
 whole JAX function: its output is the function, its backward is JAX's pullback (our natural rules,
 our units), which is a node again. So double backward, `torch.func` and hooks need nothing more.
 
-What a backward pass keeps. If nobody asks for second derivatives, the residuals of JAX's pullback,
-saved as torch saves tensors (`checkpoint` and hooks on saved tensors see them). With
-`create_graph=True` and under `torch.func`, the inputs, and the function is computed again.
+Memory. For first derivatives a node keeps the residuals of JAX's pullback. It saves them as torch
+saves tensors, so `checkpoint` and hooks on saved tensors see them. With `create_graph=True` and
+under `torch.func` it keeps the inputs, and computes the function again.
 
 A gradient of a structured tensor is structural everywhere (`_structural`): at a leaf it is
 `jax.grad`'s, in the middle of a graph it goes into the next pullback without a matrix being made.
@@ -63,7 +63,7 @@ Plain: TypeAlias = bool | tuple[bool, ...] | None
 
 
 class Call:
-    """A JAX function of payloads, with what is derived from it, each compiled once.
+    """A JAX function of payloads and its pullbacks, each compiled once.
 
     **Arguments:** `function`, from payloads to a tuple of payloads; `by_matrix`: it uses structured
     arrays as the matrices that they stand for, and does not read their fields; `builds`: it returns
@@ -185,7 +185,7 @@ class _Run:
         return self.tensors(outs)
 
     def as_inputs(self, tensors: Sequence[torch.Tensor], which: Sequence[int]) -> Plain:
-        """What `plain` is for gradients: a gradient is plain where its input is."""
+        """Return `plain` for gradients: a gradient is plain where its input is."""
         if self.plain is None:
             return None
         return tuple([not isinstance(bottom(tensors[i]), Tensor) for i in which])

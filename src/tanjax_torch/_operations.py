@@ -1,8 +1,8 @@
-"""Which function of tanjax an operation of ATen is, for structured arrays and quantities.
+"""The function of tanjax for each operation of ATen on structured arrays and quantities.
 
 Each function takes payloads and the arguments of the schema, and returns `NotImplemented` for a
-case that has no structure. What torch promises, holds: eigenvalues ascend and singular values
-descend, also where a structure has another order.
+case that has no structure. Results keep torch's order, also where a structure has another one:
+eigenvalues ascend and singular values descend.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def zero(a: Payload) -> Payload:
 
 @_is(aten.transpose)
 def transpose(a: Payload, dim0: int, dim1: int) -> Payloadlike:
-    """The transpose; other axes are nobody's structure."""
+    """The transpose of the matrix; an exchange with other axes has no structure."""
     last = {dim0 % a.ndim, dim1 % a.ndim}
     if len(last) == 1:
         return a
@@ -339,7 +339,7 @@ def to_copy(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
 
 @_is(aten.copy)
 def copy(a: Payload, b: Payload, non_blocking: bool = False) -> Payload:
-    """What a write of `b` into `a` leaves there, if it fits."""
+    """Return the value of `a` after `b` is written into it, if it fits."""
     return b
 
 

@@ -24,7 +24,7 @@ _CATEGORIES = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
 def is_number(x: object) -> bool:
-    """Whether an operand is a Python number, also a traced one."""
+    """True for a Python number, also a traced one."""
     return isinstance(x, (bool, int, float, complex)) or bool(getattr(x, "weak_type", False))
 
 

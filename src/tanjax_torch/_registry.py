@@ -1,8 +1,8 @@
-"""What torch's operations mean on our arrays: one table, read by every way into the bridge.
+"""The table of torch's operations on our arrays, read by every way into the bridge.
 
 An entry is a pure function of payloads: `jax.Array`s, or arrays of our types for a structured one,
-with the arguments of the operation's schema. It knows nothing of tensors, views or autograd; so the
-same entry serves eager calls, graphs of fx, exported programs and `torch.compile`.
+with the arguments of the operation's schema. It has no tensors, views or autograd. So the same
+entry serves eager calls, graphs of fx, exported programs and `torch.compile`.
 
     @implements(aten.addmm)
     def addmm(bias, a, b, *, beta=1, alpha=1):
@@ -12,7 +12,7 @@ Entries are compiled, once for the shapes and the arguments that are no numbers.
 variants are derived from the functional one.
 
 Sharp edges. `Scalar` and `float` arguments are traced, so that a new learning rate does not compile
-anew: an entry that decides by one names it in `static`.
+again. An entry whose Python code branches on one names it in `static`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """What an operation is on payloads of some types."""
+    """An operation on payloads of some types."""
 
     function: Function
-    static: frozenset[str] = frozenset()  # names of numbers to be known while tracing
-    eager: bool = False  # the shapes of its results depend on values: never compiled
-    layout: bool = False  # told, as `contiguous`, how torch has its first tensor in memory
-    check: Function | None = None  # called before, to refuse values that are known
+    static: frozenset[str] = frozenset()  # names of numbers known while tracing
+    eager: bool = False  # result shapes depend on values: never compiled
+    layout: bool = False  # gets `contiguous`: the memory order of its first tensor
+    check: Function | None = None  # called before, to refuse known values
 
 
 DENSE: dict[Op, Entry] = {}

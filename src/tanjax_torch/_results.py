@@ -1,8 +1,8 @@
-"""What a graph of torch gives: arrays that JAX computes, arguments, and views of both.
+"""The results of a graph of torch: arrays that JAX computes, arguments, and views of both.
 
-Torch's graphs keep track of memory: of two results one may be a view of the other, and a result may
-be an argument, or a view of one. A compiled program gives new arrays, so of results that share a
-memory one is computed, and torch takes the views of it.
+Torch's graphs keep track of memory. A result may be a view of another result, an argument, or a
+view of an argument. A compiled program returns new arrays. So it computes one of the results that
+share a memory, and torch takes the views of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `torch.save` keeps of an array: plain tensors, and names of types and units.
+"""Arrays in the form that `torch.save` keeps: plain tensors, and names of types and units.
 
-A file then holds nothing but what `torch.load(..., weights_only=True)` reads, and no code.
+`torch.load(..., weights_only=True)` reads everything in the file. The file contains no code.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tanjax.units import Unit, unit
 
 from ._plain import TensorError, copied, plain
 
-# A field of an array that is none: a number, a text, a unit, or several.
+# A field that is no array: a number, a text, a unit, or several.
 Part: TypeAlias = Any
-# What a file holds: tensors, numbers and texts, tuples and dicts of them.
+# The contents of a file: tensors, numbers and texts, tuples and dicts of them.
 Saved: TypeAlias = Any
 
 

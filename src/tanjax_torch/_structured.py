@@ -1,12 +1,14 @@
-"""Operations of torch on arrays of our types: which function of ours each of them is.
+"""The functions of tanjax for operations of torch on arrays of our types.
 
-The lookup, in this order: an entry for the types (`tjt.implements`), the nearest by class where
-there is none for them exactly; the table here, by which ATen's operations are those of tanjax; for
-quantities the dense entry itself, whose units follow from what it computes (`lift`); a visible
-densify, and the dense entry.
+The lookup tries, in this order:
 
-Sharp edges. A function that returns `NotImplemented` leaves a case to what comes after it: the
-diagonal above the main one is nobody's structure.
+* an entry for the types (`tjt.implements`), or for the nearest types by class;
+* the table of `_operations`, which maps ATen's operations to those of tanjax;
+* for quantities the dense entry itself, whose units follow from its computation (`lift`);
+* the dense entry after densifying, with a `DensifyWarning`.
+
+Sharp edges. A function that returns `NotImplemented` leaves a case to the next in this order: for
+example, the diagonal above the main one has no structure.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ aten = torch.ops.aten
 
 @remembered
 def structured_call_of(op: OpOverload) -> Function:
-    """The operation on arrays of which some are structured.
+    """Return the operation on arrays, some of them structured.
 
     **Raises:** `NoRuleError`, also where two entries are equally near; `UnitError` where units do
     not fit; `CotangentError` for a gradient in stored coordinates that is used as a matrix.

@@ -2,11 +2,11 @@
 
 Torch's C++ sees sizes, strides, a dtype and "cpu"; the numbers are in `_place`. Autograd, version
 counters, hooks and the type rules of `nn.Parameter` are torch's own, above `__torch_dispatch__`.
-What torch does with the address of the numbers (NumPy, dlpack, pickle, printing) is done here.
+This module replaces torch's uses of the numbers' address (NumPy, dlpack, pickle, printing).
 
 Sharp edges. An array of our types is a `StructuredTensor`, whose size is the logical one. The class
 for dense arrays has no `__torch_function__`: two microseconds less for each operation. Results are
-contiguous, whatever the strides of the operands were: only views have other strides.
+contiguous, also for operands with other strides: only views have those.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Tensor(torch.Tensor):
         _GRAD.__delete__(self)
 
     def numpy(self, *, force: bool = False) -> Numbers:
-        """The numbers for NumPy, in the same memory where JAX has it; they cannot be written.
+        """The numbers for NumPy, in JAX's memory if it is on the host; they cannot be written.
 
         **Raises:** `RuntimeError` for a tensor that requires a gradient, without `force`.
         """
@@ -123,7 +123,7 @@ class Tensor(torch.Tensor):
         return tensor(array_of(array))
 
     def __dlpack__(self, *, copy: bool | None = None, **kwargs: object) -> object:
-        """The numbers in a memory of their own: whoever has one may write it.
+        """Return a copy of the numbers, since the receiver may write into it.
 
         **Raises:** `BufferError` for `copy=False`, `RuntimeError` for a tensor that requires a
         gradient.
@@ -199,15 +199,15 @@ class Tensor(torch.Tensor):
         raise self._without_storage("pin_memory()")
 
     def is_pinned(self, *args: object, **kwargs: object) -> bool:
-        """Whether the memory is pinned for a GPU: no."""
+        """Return False: the memory is not pinned for a GPU."""
         return False
 
     def is_shared(self) -> bool:
-        """Whether other processes share the memory: no."""
+        """Return False: no other process shares the memory."""
         return False
 
     def _parts(self) -> Parts:
-        """What makes an equal tensor: its memory and where it lies there, what else it carries."""
+        """The parts of an equal tensor: memory, geometry in it, `requires_grad`, attributes."""
         place = self._place
         carried = {n: a for n, a in self.__dict__.items() if n not in _OWN}
         if isinstance(place, Root) and self.is_contiguous():

@@ -1,9 +1,9 @@
 """View operations: the result reads and writes in the memory of its base.
 
-What is a view, torch's schemas say; where its entries lie, torch's strides. So one way serves all:
-read and write at these places. The common views, which take a slice or arrange entries anew, have
-shorter ones, and the few that change numbers say how to write them. A view is read when its numbers
-are needed.
+Torch's schemas declare views, and torch's strides give the places of their entries. So one way
+serves all: read and write at these places. The common views, which take a slice or rearrange
+entries, have shorter ways. The few that change numbers define how to write them. A view is read
+when its numbers are needed.
 """
 
 from __future__ import annotations
@@ -154,9 +154,7 @@ def _view(op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given:
         if storage is parent and packet not in (aten._conj, aten._neg_view):
             view.storage = view  # rows of a memory are rows of this view of it
         return view
-    if storage not in (None, parent) and not is_distinct(
-        here
-    ):  # what is written is in the memory itself
+    if storage not in (None, parent) and not is_distinct(here):  # writes go to the memory itself
         return strided(storage, shape)
     view = View(parent, *_ways(op, here, shape, given), storage)
     view.depth = 1 + parent.depth

@@ -5,9 +5,9 @@ arrays never change, so the memory is a `Root`, which holds an array and can be 
 `View` is two functions on its parent's array: `get` reads the part, `put` gives the parent with the
 part replaced. Chains of views, and a base that changed after a view was taken, need nothing more.
 
-Sharp edges. A memory belongs to the trace of JAX in which it was made: written in another one, it
-would keep a tracer that means nothing outside, so such a write is refused. Read in another one, a
-view is computed anew and not kept.
+Sharp edges. A memory belongs to the trace of JAX that made it. Written in another one, it would
+keep a tracer that means nothing outside, so this raises. Read in another one, a view is computed
+again and not kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Root:
 
     @property
     def storage(self) -> Root:
-        """The place whose array, row by row, is what torch calls the storage."""
+        """The place whose array, row by row, is torch's storage."""
         return self
 
     def __reduce__(self) -> tuple[Callable[[Saved], Root], tuple[Saved]]:
@@ -68,7 +68,7 @@ class Root:
         return Root(self._value)  # arrays never change: no numbers are copied
 
     def is_here(self) -> bool:
-        """Whether the memory was made in the trace that runs now."""
+        """True if the memory was made in the trace that runs now."""
         return bool(self._made == get_opaque_trace_state())
 
     def read(self) -> Payload:
@@ -95,9 +95,9 @@ def memory_of(numbers: Saved) -> Root:
 class View:
     """A part of a parent's payload: read by `get`, written by `put`.
 
-    `storage`: the place in whose array, row by row, torch's strides and offset of this view count;
-    `None` where there is none, since the view changes numbers. `numbers`: of a quantity, the place
-    of its numbers, of which `storage` is that of the view.
+    `storage`: torch's strides and offset of this view count in the array of this place, row by row;
+    `None` if the view changes numbers. `numbers`: for a quantity, the place of its numbers, which
+    has the `storage`.
     """
 
     __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "numbers", "root", "storage")
@@ -161,7 +161,7 @@ class Geometry(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """How many entries a storage must have."""
+        """The number of entries that a storage must have."""
         if 0 in self.size:
             return 0
         return (
@@ -251,7 +251,7 @@ def check_distinct(like: Geometry) -> None:
 
 @functools.lru_cache(1024)
 def is_distinct(like: Geometry) -> bool:
-    """Whether each entry has a place of its own."""
+    """True if each entry has a place of its own."""
     steps = sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1)
     reach = 0
     for stride, n in steps:

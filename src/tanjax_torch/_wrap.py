@@ -32,9 +32,9 @@ def wrap(function: Function) -> Function:
     **Returns:** a function of the same arguments with tensors in the places of arrays, which
     returns the same tree of tensors: plain ones if all tensors among its arguments are plain, else
     ours. Structured arrays and quantities are ours at all times. Floats and arrays of JAX or NumPy
-    are operands too; integers, texts, `None` and functions are what they are, and another one
-    compiles anew. Compiled once for each structure, shapes and units. Numbers of plain tensors are
-    copied, both ways.
+    are operands too. Integers, texts, `None` and functions are static: another one compiles again.
+    Compiled once for each structure, shapes and units. Numbers of plain tensors are copied, both
+    ways.
 
     **Derivative:** JAX's, of any order: `backward`, `create_graph`, `torch.func` (`grad`, `vmap`,
     `jvp` and their products), `torch.autograd.forward_ad`. Gradients of structured tensors are

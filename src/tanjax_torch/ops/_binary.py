@@ -182,14 +182,14 @@ def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
 
 @implements(aten.float_power, static=("exponent",))
 def float_power(self: Number, exponent: Number) -> jax.Array:
-    """In float64 or complex128, whatever the operands have."""
+    """The power in float64 or complex128, for operands of any dtype."""
     kind = max(number_kind(self), number_kind(exponent))
     wide = jax_dtype(torch.complex128 if kind == 3 else torch.float64)
     return pow_(jnp.asarray(self, wide), jnp.asarray(exponent, wide))
 
 
 def _by_squaring(base: jax.Array, power: jax.Array) -> jax.Array:
-    """What wraps, wraps as in torch: modulo 2 to the number of bits."""
+    """The power of integers; overflow wraps as in torch, modulo 2 to the number of bits."""
 
     def step(state: Powers) -> Powers:
         base, power, result = state

@@ -1,6 +1,6 @@
 """Tensors from nothing, from another's shape, and copies.
 
-What torch leaves empty holds zeros here. Strides are torch's affair: an array has none.
+Tensors that torch leaves empty hold zeros here. An array has no strides: torch handles those.
 """
 
 from __future__ import annotations

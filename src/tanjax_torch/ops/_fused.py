@@ -1,7 +1,7 @@
 """One step of an optimiser over all parameters, which torch asks for by `fused=True`.
 
-The formulas are those of `torch.optim`; the learning rate and the decay are traced, so that a
-schedule does not compile anew. `found_inf`, from a gradient scaler, leaves all as it was.
+The formulas are those of `torch.optim`. The learning rate and the decay are traced, so that a
+schedule does not compile again. `found_inf`, from a gradient scaler, leaves every value unchanged.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _cross_entropy_slope(
 
 
 def _probabilities(self: Array, *_: Argument, **__: Argument) -> None:
-    """**Raises:** `RuntimeError` for what is no probability."""
+    """**Raises:** `RuntimeError` for known numbers outside of `[0, 1]`."""
     if not is_traced(self):
         known = np.asarray(self)
         inside = bool(((known >= 0) & (known <= 1)).all())
@@ -130,7 +130,7 @@ def binary_cross_entropy(
     return _reduced(losses if weight is None else losses * weight, reduction)
 
 
-# Torch's own definition by others subtracts from one what is near it.
+# Torch's own definition cancels: it subtracts a number near one from one.
 @implements(aten.soft_margin_loss_backward.default)
 def soft_margin_loss_backward(
     grad_output: Array, self: Array, target: Array, reduction: int
@@ -175,7 +175,7 @@ def multi_margin_loss_backward(
 
 
 def _marked(target: Array) -> tuple[Array, Array]:
-    """Which targets count, up to the first -1, and which classes they name."""
+    """Return masks of the targets before the first -1, and of the classes that they name."""
     valid = jnp.cumprod(target >= 0, 1, dtype=jnp.int32) > 0
     classes = jnp.arange(target.shape[1], dtype=target.dtype)
     named = (target[:, :, None] == classes) & valid[:, :, None]

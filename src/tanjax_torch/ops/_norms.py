@@ -26,7 +26,7 @@ def _moments(x: Array, axes: Sequence[int], eps: Number) -> tuple[Array, Array, 
 
 
 def _pulled(grad: Array, normal: Array, rstd: Array, axes: Sequence[int]) -> Array:
-    """The cotangent of what was normalized: free of a mean and of a part along the result."""
+    """The cotangent of the input: free of a mean and of a part along the result."""
     middle = jnp.mean(grad, axes, keepdims=True)
     along = jnp.mean(grad * normal, axes, keepdims=True)
     return rstd * (grad - middle - normal * along)

@@ -51,7 +51,7 @@ def _windows(
 def _frame(
     x: Array, n: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[dict[str, Any], list[int]]:
-    """What `lax.reduce_window` is told, and how many windows there are along each axis."""
+    """Return the arguments of `lax.reduce_window`, and the number of windows along each axis."""
     sizes = x.shape[-n:]
     require(
         x.ndim in (n + 1, n + 2) and product(x.shape[-n - 1 :]) > 0,

@@ -1,4 +1,4 @@
-"""What is left of prims, the small set that torch's decompositions end in: nearly `jax.lax`.
+"""Prims: the small set, nearly `jax.lax`, that torch's decompositions end in.
 
 Pointwise prims are registered beside ATen's. Dtypes have been promoted when a prim is called.
 """
@@ -175,7 +175,7 @@ def var(
 # Others.
 @implements(prims.copy_to)
 def copy_to(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The result, and what is written into `a`."""
+    """Return the result, and the new value of `a`."""
     value = jnp.broadcast_to(b, a.shape).astype(a.dtype)
     return value, value
 

@@ -1,4 +1,4 @@
-"""Random numbers: each entry draws its key by `next_key`, the kernel has seen to where from.
+"""Random numbers: each entry draws its key by `next_key`, from a source that the kernel sets.
 
 Distributions are torch's, numbers are JAX's.
 """
@@ -232,7 +232,7 @@ def native_dropout_backward(grad_output: jax.Array, mask: jax.Array, scale: Numb
 
 
 def _weights(self: jax.Array, *_: Argument, **__: Argument) -> None:
-    """**Raises:** `RuntimeError` for weights of which none can be drawn."""
+    """**Raises:** `RuntimeError` for weights that are negative, not finite or sum to 0."""
     if not is_traced(self):
         known = np.asarray(self)
         text = "probability tensor contains either `inf`, `nan` or element < 0"

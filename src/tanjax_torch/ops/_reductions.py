@@ -1,7 +1,7 @@
 """Reductions: sums, means, extremes with their places, variances, norms.
 
-No dims mean every axis. What torch counts is int64, a sum of integers too. An extreme of several
-dims shares its derivative among ties; with an index beside it, the element at the index has it.
+No dims mean every axis. Counts are int64, and so are sums of integers. An extreme of several dims
+shares its derivative among ties; with an index beside it, the element at the index has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What entries of several families share: dims, bounds, and pullbacks as torch has them."""
+"""Helpers of several families of entries: dims, bounds, and pullbacks as torch has them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def integers(x: ArrayLike) -> Array:
 
 
 def is_traced(*arrays: object) -> bool:
-    """Whether a value is not to be had yet."""
+    """True if a value is not known yet."""
     return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
@@ -94,9 +94,9 @@ def in_bounds(
     error: type[Exception] = IndexError,
     text: str = "index {} is out of bounds for dimension with size {}",
 ) -> bool:
-    """Whether indices are known to be inside of `[0, size)`, and from `-size` if `negative`.
+    """True if indices are known to be inside of `[0, size)`, and from `-size` if `negative`.
 
-    **Returns:** `False` for traced ones: nobody knows.
+    **Returns:** `False` for traced indices, which are unknown.
 
     **Raises:** `error` for one outside.
     """
@@ -140,7 +140,7 @@ def times(x: Array, factor: Number) -> Array:
 
 
 def pullback(function: Function, primals: Sequence[Array], cotangent: PyTree) -> tuple[Array, ...]:
-    """What torch calls the backward of `function` at `primals`.
+    """The backward of `function` at `primals`, as torch defines it.
 
     Torch's cotangent of a complex number is the conjugate of JAX's.
     """
@@ -172,10 +172,10 @@ def real_dtype(dtype: DType) -> DType:
 
 
 def product(xs: Sequence[int]) -> int:
-    """How many numbers a shape has."""
+    """The number of entries of a shape."""
     return math.prod(xs)
 
 
 def none_like(x: Array) -> Array:
-    """What torch gives in place of a result that was not asked for: no numbers."""
+    """The empty array that torch returns for a result that was not requested."""
     return jnp.zeros(0, x.dtype)

@@ -75,7 +75,7 @@ def lerp(self: jax.Array, end: jax.Array, weight: Number) -> jax.Array:
 
 
 def is_mask(a: Number) -> bool:
-    """Whether an operand is an array of bools."""
+    """True for an array of bools."""
     return isinstance(a, jax.Array) and a.dtype == jnp.bool_
 
 

@@ -1,4 +1,4 @@
-"""What the tables of entries share: names to operations, kinds of dtypes, dims."""
+"""Helpers of the tables of entries: names to operations, kinds of dtypes, dims."""
 
 from __future__ import annotations
 
