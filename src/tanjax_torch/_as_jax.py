@@ -39,7 +39,7 @@ from ._tracing import without_derivative
 from ._typing import Args, Argument, Function, Kwargs, Payload, State
 
 Key: TypeAlias = jax.Array | None
-# A program on its state, arguments and a key: the result, and what it wrote into the state.
+# A program on its state, arguments and a key. It returns the result and the changed state.
 Run: TypeAlias = Callable[[State, Args, Kwargs, Key], tuple[PyTree, State]]
 Program: TypeAlias = torch.export.ExportedProgram | torch.nn.Module | Function
 # Attributes by name, with copies of lists and dicts; the same for each module, by its `id`.
@@ -79,7 +79,7 @@ class PureFunction:
     def with_state(
         self, params: Mapping[str, Payload], *args: Argument, **kwargs: Argument
     ) -> tuple[PyTree, State]:
-        """The result, and all of `params` and `state` with what the program wrote into them."""
+        """Return the result, and all of `params` and `state` after the writes of the program."""
         given = self._all(params)
         out, changed = self._result(given, args, kwargs)
         return out, {**given, **changed}
@@ -122,7 +122,7 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
     **Raises:** `DtypeError` for float64 without x64. `NoRuleError` for TorchScript, and for a lazy
     module that has not been run.
     """
-    program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
+    program = getattr(program, "_orig_mod", program)  # the module inside of `torch.compile`
     if isinstance(program, torch.export.ExportedProgram):
         held, runs, name = exported(program)
         return held[0], PureFunction(name, held, runs, "key" in _keywords(program))
@@ -160,11 +160,11 @@ def functional_call(
 ) -> PyTree:
     """`torch.func.functional_call` on arrays, or on tensors of ours.
 
-    **Arguments:** `params`: arrays or tensors by name; those that are missing are the module's own,
-    as constants. `args`: one argument, or a tuple of all.
+    **Arguments:** `params`: arrays or tensors by name; missing ones are the module's own, as
+    constants. `args`: one argument, or a tuple of all.
 
     **Returns:** arrays, for `jax.jit` and `jax.grad`; tensors if a tensor was among `params` or
-    arguments, and then torch's autograd is at work.
+    arguments, and then torch's autograd differentiates.
 
     **Raises:** `MutationError` if arrays are given and the module writes into its state, which
     `tjt.as_jax` gives back.
@@ -233,7 +233,7 @@ def _of_graph(
 
 
 def _hooked(module: torch.nn.Module, params: State) -> State:
-    """Arrays by name; those whose tensors have hooks of their own have no derivative."""
+    """Return arrays by name; arrays of tensors with a hook by the user have no derivative."""
     changed = dict(params)
     for name, p in (*module.named_parameters(), *module.named_buffers()):
         hooks = {**(p._backward_hooks or {}), **(p._post_accumulate_grad_hooks or {})}
@@ -245,7 +245,7 @@ def _hooked(module: torch.nn.Module, params: State) -> State:
 
 @contextlib.contextmanager
 def _refusing_hooks(module: torch.nn.Module) -> Iterator[None]:
-    """While it is active, results of modules with backward hooks have no derivative."""
+    """Refuse derivatives of results of modules with backward hooks, in the `with` block."""
 
     def refuse(name: str, m: torch.nn.Module, args: Args, out: PyTree) -> PyTree:
         kind = f"a {type(m).__name__} with a backward hook"
@@ -279,9 +279,9 @@ def _keywords(program: torch.export.ExportedProgram) -> Sequence[str]:
 
 @contextlib.contextmanager
 def _keeping(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Leave a module as it was; the list takes tensors that stand for its parameters.
+    """Restore a module afterwards; the list takes tensors that stand for its parameters.
 
-    **Raises:** `MutationError` if tensors of this call were kept in it.
+    **Raises:** `MutationError` if the module keeps tensors of this call.
     """
     before = {id(m): (m, _contents(m)) for m in module.modules()}
     failed, own = True, list[torch.Tensor]()
@@ -306,7 +306,7 @@ def _contents(module: torch.nn.Module) -> Contents:
 
 
 def _restored(path: str, module: torch.nn.Module, before: Before, own: set[int]) -> list[str]:
-    """Take tensors out of a module; the names of those that are not `own`."""
+    """Take tensors out of a module, and return the names of those that are not `own`."""
     _, old = before.get(id(module), (None, {}))
     kept = []
     for name, value in list(vars(module).items()):

@@ -190,7 +190,7 @@ def _check_result(node: torch.fx.Node, x: jax.Array) -> None:
 
 
 def _numpy(t: torch.Tensor) -> Numbers:
-    """The memory of a tensor for JAX to read, a copy where it is not numpy's."""
+    """The memory of a tensor for JAX to read, or a copy if NumPy cannot share it."""
     if t.dtype in _NOT_NUMPY:
         t = t.detach().contiguous()
         return t.view(_NOT_NUMPY[t.dtype]).numpy().view(exact_dtype(t.dtype))
@@ -205,7 +205,7 @@ _NOT_NUMPY = {
 
 
 class _Memory:
-    """The memory of an array, which lives as long: for NumPy to read and write."""
+    """The memory of an array for NumPy to read and write; it keeps the array alive."""
 
     __slots__ = ("__array_interface__", "_array")
 

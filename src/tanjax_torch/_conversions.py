@@ -1,4 +1,4 @@
-"""Into the bridge and out of it.
+"""Conversions between plain tensors, arrays of JAX and tensors of ours.
 
 Tensors and arrays keep their dtype: torch's and JAX's have the same names. A dtype that JAX, as it
 is set up, does not hold raises (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
-    """A tensor over an array, which it shares.
+    """Return a tensor that shares an array.
 
     **Arguments:** `x`: an array of JAX (its dtype is the tensor's), any of our array types,
     quantities included, or numbers of NumPy or Python, which are copied. `requires_grad`: true if
@@ -51,7 +51,7 @@ def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
     x64, integers beyond int32. Python's floats have torch's default dtype, its integers the widest
     that JAX holds.
     """
-    made = tensor(array_of(x))  # under `torch.func` no tensor may be asked to require nothing
+    made = tensor(array_of(x))  # under `torch.func` `requires_grad_(False)` raises
     return made.requires_grad_() if requires_grad else made
 
 
@@ -80,7 +80,7 @@ def to_jax(t: torch.Tensor) -> Payload:
 
 
 def from_torch(t: torch.Tensor) -> Tensor:
-    """A tensor of ours with the numbers of a plain one, which autograd connects.
+    """Return a tensor of ours with the numbers of a plain one; gradients flow between them.
 
     **Arguments:** `t`: a plain tensor, whose numbers are copied; one of ours is returned as it is.
 
@@ -98,12 +98,12 @@ def from_torch(t: torch.Tensor) -> Tensor:
 
 
 def to_torch(t: torch.Tensor) -> torch.Tensor:
-    """A plain tensor with the numbers of ours, which autograd connects.
+    """Return a plain tensor with the numbers of ours; gradients flow between them.
 
     **Arguments:** `t`: a tensor of ours; a plain one is returned as it is.
 
-    **Returns:** a plain tensor with a memory of its own, dense where the array is structured (as
-    loudly as `tj.densify` says); gradients flow through it into `t`.
+    **Returns:** a plain tensor with a memory of its own, dense where the array is structured
+    (`tj.densify` decides about warning or raising); gradients flow through it into `t`.
 
     **Raises:** `UnitError` for a quantity, whose unit would be lost; `TensorError` under a trace
     of JAX.
@@ -123,7 +123,7 @@ class _FromTorch(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: object, inputs: object, output: object) -> None:
-        """Nothing is kept; `torch.func` wants it apart from `forward`."""
+        """Keep nothing; `torch.func` requires it apart from `forward`."""
 
     @staticmethod
     def jvp(ctx: object, g: torch.Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class _ToTorch(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: object, inputs: object, output: object) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     @staticmethod
     def jvp(ctx: object, g: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ class _ToTorch(torch.autograd.Function):
 
 
 def convert(what: T) -> T:
-    """Every plain tensor in a module or a tree as a tensor of ours.
+    """Replace every plain tensor in a module or a tree by a tensor of ours.
 
     **Arguments:** `what`: an `nn.Module`, whose parameters and buffers are replaced in place; or a
     tree (dicts, lists, tuples) of tensors and anything else.
@@ -186,12 +186,12 @@ def _replaced(what: T, change: Callable[[torch.Tensor], torch.Tensor]) -> T:
 
 
 def revert(what: T) -> T:
-    """Every tensor of ours in a module or a tree as a plain tensor: the inverse of `convert`.
+    """Replace every tensor of ours in a module or a tree by a plain one: the inverse of `convert`.
 
     **Arguments:** as of `convert`: `plain.load_state_dict(tjt.revert(model.state_dict()))`.
 
-    **Returns:** the module itself; a tree of the same kind. A structured tensor becomes its matrix,
-    as loudly as `tj.densify` says.
+    **Returns:** the module itself; a tree of the same kind. A structured tensor becomes its matrix;
+    `tj.densify` decides about warning or raising.
 
     **Raises:** `UnitError` for a quantity; `TensorError` for a structured tensor that has a
     gradient, since that is no matrix.

@@ -1,4 +1,4 @@
-"""Between the cotangents that torch carries and those of JAX, with units.
+"""Conversions between the cotangents of torch and those of JAX, with units.
 
 Torch carries one tensor for each output and needs one for each input. The payload is one of these:
 
@@ -63,7 +63,7 @@ Outline: TypeAlias = Payload | Spec  # a payload, or its shape, dtype and unit
 
 
 def outline(out: Payload) -> Outline:
-    """An output without the numbers that its cotangent does not depend on."""
+    """Return an output, without its numbers if its cotangent does not depend on them."""
     value, label = (out.stored, out.label) if is_quantity(out) else (out, None)
     if is_structured(value) or type(value) is Structural:
         return out
@@ -80,7 +80,7 @@ def label_of(x: Outline) -> Unit:
 
 
 def in_label(value: Payload, unit: Unit) -> Payload:
-    """A number as a quantity, unless its unit is 1."""
+    """Return a number as a quantity, unless its unit is 1."""
     if type(value) is Structural:
         return Structural(value.leaves, value.model, unit, value.at)
     return value if unit.is_one else unitful(value, unit)
@@ -100,7 +100,7 @@ def _rescaled(x: Payload, own: Unit, rate: Unit) -> Payload:
 
 
 def common_rate(owns: Sequence[Unit | None], what: str) -> Unit:
-    """The unit that all (co)tangents of a call agree about. **Raises:** `UnitError`."""
+    """The common unit of all (co)tangents of a call. **Raises:** `UnitError`."""
     given = [own for own in owns if own is not None]
     for own in given[1:]:
         if own.dimension is not given[0].dimension:
@@ -222,7 +222,7 @@ def _tangent(x: Payload, t: Payload | None, by_matrix: bool) -> PyTree:
 def torch_tangents(
     values: Sequence[Payload], labels: Sequence[Unit], tangents: Sequence[PyTree], rate: Unit
 ) -> Payloads:
-    """The tangents of outputs as torch has them: matrices, in their unit by the rate's."""
+    """Return tangents of outputs for torch: matrices, in their unit by the rate's."""
     done = []
     for value, label, t in zip(values, labels, tangents, strict=True):
         if is_structured(value):

@@ -30,7 +30,7 @@ _EXPLICIT = (
 
 
 def definition(op: OpOverload) -> Function | None:
-    """Torch's definition of an operation by others, a function of tensors."""
+    """Torch's definition of an operation by others: a function of tensors, or `None`."""
     if is_composite(op):
         return op.decompose
     if op in decomposition_table:
@@ -49,7 +49,7 @@ def is_composite(op: OpOverload) -> bool:
 
 
 def decomposed(op: OpOverload) -> Entry | None:
-    """Torch's definition as an entry; its numbers are known, since Python may decide by them."""
+    """Return torch's definition as an entry with static numbers: its code may branch on them."""
     define = definition(op)
     if define is None:
         return None
@@ -64,16 +64,16 @@ def decomposed(op: OpOverload) -> Entry | None:
 
 
 class factories(TorchDispatchMode):
-    """While it is active, what torch makes from nothing is a tensor of ours.
+    """Turn tensors that torch makes from nothing into ours, in the `with` block.
 
         with tjt.factories():
             model = nn.Linear(3, 2)  # parameters over arrays of JAX
             padded, lengths = pad_packed_sequence(packed)  # makes zeros, and writes into them
 
-    **Arguments:** `integers`: integers too. They stay plain if not, since torch's own code reads
-    some of them from memory, and plain ones join ours as indices.
+    **Arguments:** `integers`: if true, integers too. Otherwise they stay plain, since torch's own
+    code reads some of them from memory, and plain ones join ours as indices.
 
-    A plain tensor from elsewhere stays what it is, and so does every view of it.
+    A plain tensor from elsewhere stays plain, and so does every view of it.
     """
 
     def __init__(self, integers: bool = False) -> None:
@@ -86,7 +86,7 @@ class factories(TorchDispatchMode):
         if _drawn(func, args):
             return SERVING[0](func, (), args, kwargs or {})
         out = func(*args, **(kwargs or {}))
-        ours = any(issubclass(t, Tensor) for t in types)  # what an entry leaves plain stays plain
+        ours = any(issubclass(t, Tensor) for t in types)  # plain results of an entry stay plain
         if ours or not makes_memory(func, args):
             return out
         change = functools.partial(self._as_ours, "empty" in func.name())

@@ -34,7 +34,7 @@ from ._writing import one_by_one, writing, written_by
 _STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
-_QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
+_QUESTIONS = {  # forward mode asks this before it gives a tensor a tangent
     torch.ops.aten.is_same_size: lambda a, b: a.shape == b.shape,
     torch.ops.aten._has_same_storage_numel: lambda a, b: a.numel() == b.numel(),
 }
@@ -48,13 +48,13 @@ def dispatch(op: OpOverload, types: Types, args: Args, kwargs: Kwargs) -> Outcom
         return recorded(mode, op, args, kwargs)
     if _STRUCTURED.isdisjoint(types):
         return plan_of(op)(False, args, kwargs)
-    with torch._C.DisableTorchFunctionSubclass():  # a definition of torch's ends here again
+    with torch._C.DisableTorchFunctionSubclass():  # torch's definitions call this again
         return plan_of(op)(True, args, kwargs)
 
 
 @remembered
 def plan_of(op: OpOverload) -> Plan:
-    """How an overload runs, from its schema."""
+    """Return the plan of an overload, from its schema."""
     if op.overloadpacket in _REFUSED:
         return _refused(op)
     if torch.Tag.inplace_view in op.tags:
@@ -77,10 +77,10 @@ def plan_of(op: OpOverload) -> Plan:
 
 
 def _products(op: OpOverload) -> Plan:
-    """Products of batches.
+    """Return the plan of products of batches.
 
-    Where one operand is a matrix, torch's `linear` and `matmul` repeat it to have a batch, and XLA
-    would have a product for each copy, and a copy of its derivative.
+    If one operand is a matrix, torch's `linear` and `matmul` repeat it along the batch. XLA would
+    compute a product, and a derivative, for each copy.
     """
     usual, linear = _functional(op), call_of(torch.ops.aten.linear.default)
 
@@ -138,7 +138,7 @@ def _in_meta(tree: PyTree) -> PyTree:
 def _refused(op: OpOverload) -> Plan:
     def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
         if op._opname == "resize_" and tuple(args[1]) == tuple(args[0].shape):
-            return args[0]  # as `torch.randn(3, out=t)` asks for
+            return args[0]  # `torch.randn(3, out=t)` asks for it
         raise NoRuleError(
             message(
                 f"{op} changes the size or the memory of a tensor in place, which ours cannot.",

@@ -48,7 +48,7 @@ _NEEDS_X64 = (np.dtype(np.float64), np.dtype(np.complex128))
 
 
 class DtypeError(ValueError):
-    """A dtype that JAX does not hold, or does not hold as it is set up."""
+    """JAX does not hold a dtype, or does not hold it as it is set up."""
 
 
 def torch_dtype(dtype: DTypeLike) -> torch.dtype:
@@ -91,5 +91,5 @@ def jax_dtype(dtype: torch.dtype) -> DType:
 
 
 def default_float() -> DType:
-    """`torch.get_default_dtype()`: what integers become in a division."""
+    """`torch.get_default_dtype()`: the dtype of a quotient of integers."""
     return jax_dtype(torch.get_default_dtype())

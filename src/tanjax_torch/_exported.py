@@ -132,7 +132,7 @@ class _Exported:
         return pytree.tree_unflatten(results, self.program.call_spec.out_spec), written
 
     def _flat(self, args: Args, kwargs: Kwargs) -> list[Argument]:
-        """The leaves of the arguments, of the structure, sizes and dtypes that were exported."""
+        """Return the leaves of arguments, with the exported structure, sizes and dtypes."""
         flat = flattened(self.program.call_spec.in_spec, tuple(args), dict(kwargs))
         specs = [s for s in self.inputs if s.kind is InputKind.USER_INPUT]
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}

@@ -57,7 +57,7 @@ _DIRECT: dict[Function, Function] = {}
 
 
 def _direct(function: Function, *names: str) -> None:
-    """Let torch's functions and methods of these names be one of ours, numbers being operands."""
+    """Replace torch's functions and methods of these names; numbers become operands."""
     for name in names:
         for place in (torch, _T, torch.linalg, F):
             known = getattr(place, name, None)
@@ -142,7 +142,7 @@ def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> 
         return _answer(func, args, kwargs)
     of_unit = bool(args) and isinstance(args[0], QuantityTensor)
     if of_unit and is_view(func, args) and not is_followed(args[0]):
-        return _by_torch(func, args, kwargs)  # its numbers have a memory, with views in it
+        return _by_torch(func, args, kwargs)  # its numbers have a memory with views
     out = _answer(func, args, kwargs)
     if _has_steps(args):
         return out
@@ -227,7 +227,7 @@ def _backward(
     outputs: Args, grad_tensors: Outcome = None, inputs: Args | None = None, **kwargs: Argument
 ) -> None:
     backward = torch.autograd.backward
-    if not _has_edges((*outputs, *(inputs or ()))):  # torch says so
+    if not _has_edges((*outputs, *(inputs or ()))):  # torch raises its error
         return _by_torch(backward, (outputs, grad_tensors), {**kwargs, "inputs": inputs})
     edges = list(map(_edge, inputs)) if inputs else None
     bars = _started(outputs, grad_tensors)
@@ -248,7 +248,7 @@ def _has_edges(tensors: Args) -> bool:
 
 
 def _started(outputs: Args, gradients: Outcome) -> Outcome:
-    """Gradients of outputs, with the ones that torch takes for scalars."""
+    """Return gradients of outputs, with the default 1 for scalars."""
     if isinstance(gradients, torch.Tensor):
         gradients = (gradients,)
     bars = [None] * len(outputs) if gradients is None else list(gradients)
@@ -330,7 +330,7 @@ def _call_direct(function: Function, args: Args, kwargs: Kwargs) -> Tensor:
 
 
 def _as_call(func: Function, key: Arguments) -> Call:
-    """A function of torch as one of payloads, which says how its results are built."""
+    """Return a function of torch as one of payloads, which also returns a `Built`."""
 
     def run(*payloads: Payload) -> tuple[Payloads, Built]:
         args, kwargs = key.fill([tensor(x) for x in payloads])
@@ -350,7 +350,7 @@ def below() -> Iterator[None]:
 
 
 class NeedsKey(Exception):
-    """Random numbers were asked for where a function is compiled."""
+    """A compiled function asked for random numbers."""
 
 
 class _NoKey:
@@ -363,7 +363,7 @@ def _no_keys() -> contextlib.AbstractContextManager[None]:
 
 
 def _taken(out: Outcome, found: list[Payload]) -> Build:
-    """Take the tensors out of a result; the function that puts others in their places."""
+    """Append the tensors of a result to `found`; return a function that builds it from others."""
     if isinstance(out, torch.Tensor):
         found.append(payload_of(out) if not hasattr(out, "_place") else out._place.read())
         return next
@@ -383,7 +383,7 @@ def _traced_call(func: Function, key: Arguments, policy: str, dtype: torch.dtype
 
 def _traced(func: Function, name: str, args: Args, kwargs: Kwargs) -> Outcome:
     if _has_steps(args) and not torch.is_grad_enabled():
-        return _by_torch(func, args, kwargs)  # an optimiser's: another number in every step
+        return _by_torch(func, args, kwargs)  # an optimiser has another number in every step
     key, operands = cut(args, kwargs, _is_tensor)
     try:
         call = _traced_call(func, key, densify_mode(), torch.get_default_dtype())

@@ -45,10 +45,10 @@ from .ops._asserts import has_metadata, holds
 
 aten = torch.ops.aten
 
-# Write their running statistics, which their schemas do not say.
+# They write their running statistics, which their schemas do not declare.
 _WRITES = ("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index")
 _IN_ORDER = torch.ops.higher_order.with_effects
-_DRAWS = torch.ops.higher_order.run_and_save_rng_state  # in what a pass backward computes again
+_DRAWS = torch.ops.higher_order.run_and_save_rng_state  # in recomputed code
 _DRAWS_AGAIN = torch.ops.higher_order.run_with_rng_state
 _ARITHMETIC = ("_operator", "math", "builtins")  # of sizes, in graphs of nothing but ATen
 
@@ -131,7 +131,7 @@ class Interpreter(torch.fx.Interpreter):
         return on_tensors(lambda held, *a, **k: call(held, a, k), held, args, kwargs)
 
     def _flat(self, args: tuple[Argument, ...], kwargs: Kwargs) -> Args:
-        """Arguments in the order of the graph, which is not that of a dict's keys under JAX."""
+        """Return arguments in the order of the graph: JAX orders the keys of a dict otherwise."""
         info = getattr(self.graph._codegen, "pytree_info", None)
         if info is None or info.in_spec is None:
             return inspect.signature(self.module.forward).bind(*args, **kwargs).args
@@ -202,7 +202,7 @@ def _plain(a: Argument) -> Argument:
 
 
 def flattened(spec: pytree.TreeSpec, args: tuple[Argument, ...], kwargs: Kwargs) -> list[Argument]:
-    """The leaves of arguments, for a program that was traced with arguments of a structure."""
+    """Return the leaves of arguments, which must have the structure of a traced program."""
     named = spec.num_children == 2 and spec.child(0).type is tuple and spec.child(1).type is dict
     try:
         return spec.flatten_up_to((args, kwargs) if named else args)
@@ -286,7 +286,7 @@ def state_of(module: torch.nn.Module) -> State:
 
 
 def written(what: str, names: Iterable[str]) -> MutationError:
-    """The error for a program that changed its state, where the state is not given back."""
+    """The error for a program that changed its state, if the caller does not return it."""
     return MutationError(
         message(
             f"{what} writes into {', '.join(map(repr, names))}.",

@@ -1,4 +1,4 @@
-"""Views of structured arrays: arrays of their own, which follow their base and are never written.
+"""Views of structured arrays: read-only arrays that follow their base.
 
 `k.t()` of a `Diagonal`, or `k.diagonal()`, has no memory in common with `k`, which does not store
 its matrix. In torch it is a view, and a view shows the numbers of its base. So it is computed again

@@ -21,7 +21,7 @@ _FUNCTORCH: Any = torch._C._functorch
 
 
 class TensorError(RuntimeError):
-    """A tensor that is used or written as ours cannot be."""
+    """A tensor is used or written in a way that tensors of ours do not support."""
 
 
 def is_tensor(x: object) -> bool:
@@ -30,7 +30,7 @@ def is_tensor(x: object) -> bool:
 
 
 def copied(t: torch.Tensor) -> jax.Array:
-    """The numbers of a plain tensor as an array of its own.
+    """Copy the numbers of a plain tensor into an array.
 
     **Raises:** `DtypeError` for float64 and complex128 without x64, for integers that do not fit,
     and for tensors that are no arrays of numbers on the CPU.
@@ -57,7 +57,7 @@ def copied(t: torch.Tensor) -> jax.Array:
 
 
 def _constant(values: Numbers) -> jax.Array:
-    """An array with numbers, also while JAX traces: what decides by them can ask for them."""
+    """Return an array with numbers, also while JAX traces: entries may read them."""
     with jax.ensure_compile_time_eval():
         return jax.device_put(values)  # `asarray` would compile for each shape
 
@@ -93,7 +93,7 @@ def array_of(x: Arraylike) -> AnyArray:
 
 
 def unwrapped(t: torch.Tensor) -> torch.Tensor:
-    """The tensor inside of what `torch.func` wraps.
+    """The tensor inside of the wrappers of `torch.func`.
 
     **Raises:** `TensorError` for a batch: its axis would appear.
     """

@@ -30,7 +30,7 @@ from ._typing import Function, Payload, Payloads
 
 OF_QUANTITIES: dict[Function, Function] = {}
 _T = torch.Tensor
-_DEFAULTS = (1e-12, 1e-8)  # of `eps`, which torch hands on
+_DEFAULTS = (1e-12, 1e-8)  # of `eps`, which torch passes on
 
 
 def _is(*functions: Function) -> Callable[[Function], Function]:

@@ -51,16 +51,15 @@ def implements(
     layout: bool = False,
     check: Function | None = None,
 ) -> Callable[[Function], Function]:
-    """Say what an operation of torch is on payloads.
+    """Register the function of an operation of torch on payloads.
 
     **Arguments:** `what`: operations (`torch.ops.aten.mm`, all its overloads, or one of them,
     `torch.ops.aten.mm.default`), then the types of its tensors in order, `tj.Dense` for any dense
     array; no types mean that all are dense. `static`: names of `Scalar` or `float` arguments that
     the function must know as Python numbers. `eager`: the function needs values, not only shapes.
-    `layout`: it takes `contiguous`, whether torch has its first tensor in order in memory: what
-    torch saves for the derivative of a few operations depends on it. `check`: a function of the
-    same arguments, called before the entry, compiled or not; it raises for values that torch
-    refuses, where they are known.
+    `layout`: the function takes `contiguous`, true if torch has the first tensor in order in
+    memory. The values that torch saves for a few derivatives depend on it. `check`: a function of
+    the same arguments, called before the entry. It raises for known values that torch refuses.
 
     **Returns:** a decorator. The function takes payloads and the arguments of the schema.
 
@@ -127,14 +126,14 @@ def _forget() -> None:
 
 
 def remembered(function: Callable[..., T]) -> Callable[..., T]:
-    """`functools.cache` that a new entry empties."""
+    """Cache as `functools.cache`; a new entry empties the cache."""
     cached = functools.cache(function)
     _CACHES.append(cached.cache_clear)
     return cached
 
 
 def no_rule(op: object, types: tuple[type, ...] = ()) -> NoRuleError:
-    """The error for an operation without entry, with the nearest that have one."""
+    """The error for an operation without entry; it names the nearest that have one."""
     import difflib
 
     names = sorted({str(key).removesuffix(".default") for key in DENSE})

@@ -22,7 +22,7 @@ Known: TypeAlias = torch.Tensor | int | None  # `None` for a token
 
 
 class Result(NamedTuple):
-    """A result: a view of something that is computed, or of an argument."""
+    """A result: a view of a computed node or of an argument."""
 
     base: Node
     views: tuple[Node, ...]  # from the base to the result
@@ -60,7 +60,7 @@ class Results:
 
 
 def _taken(view: Node) -> Callable[[torch.Tensor, dict[Node, Known]], torch.Tensor]:
-    """How a view is taken of its base, given the sizes that are known."""
+    """Take a view of its base, with the known sizes."""
     target: Function = view.target
     rest, kwargs = view.args[1:], view.kwargs
     if view.all_input_nodes[1:]:

@@ -25,7 +25,7 @@ Saved: TypeAlias = Any
 
 
 def saved(x: AnyArray | Part) -> Saved:
-    """An array as plain tensors, numbers and names."""
+    """Convert an array to plain tensors, numbers and names."""
     if isinstance(x, jax.Array):
         return plain(x)
     if isinstance(x, Unit):
@@ -39,7 +39,7 @@ def saved(x: AnyArray | Part) -> Saved:
 
 
 def loaded(x: Saved) -> AnyArray | Part:
-    """The array again.
+    """Convert the form of `saved` back to an array.
 
     **Raises:** `TensorError` for a type that is not registered.
     """

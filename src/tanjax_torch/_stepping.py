@@ -62,7 +62,7 @@ def stepped(
 
 
 def _is_parameter(target: Tensor) -> bool:
-    whole = isinstance(target._place, Root)  # a part of it has no coordinates
+    whole = isinstance(target._place, Root)  # a part of a parameter has no coordinates
     return (target.requires_grad and target.is_leaf) or (whole and target._place.root.is_point)
 
 
@@ -80,7 +80,7 @@ def _zero(held: Payload, inner: Payload) -> Payload:
 
 
 def _fitted(op: OpOverload, held: Payload | None, out: Outcome) -> Outcome:
-    """A result in the type and the unit of what it is written into."""
+    """Return a result in the type and the unit of its target."""
     if isinstance(out, (list, tuple)) or held is None:
         return out
     label = held.label if is_quantity(held) else one

@@ -65,7 +65,7 @@ class Model(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Structural:
-    """A structural cotangent or tangent: the leaves that have one, and in which unit they are."""
+    """A structural cotangent or tangent: the inexact leaves, and their unit."""
 
     __slots__ = ("at", "leaves", "model", "unit")
 
@@ -77,7 +77,7 @@ class Structural:
 
     @classmethod
     def of(cls, tree: PyTree, unit: Unit = one, at: Payload | None = None) -> Structural:
-        """The fields of an array as coordinates."""
+        """Return the fields of an array as coordinates."""
         leaves, treedef = jax.tree.flatten(tree)
         fixed = tuple([None if is_inexact(leaf) else np.shape(leaf) for leaf in leaves])
         moving = [leaf for leaf, s in zip(leaves, fixed, strict=True) if s is None]
@@ -206,7 +206,7 @@ def _name(args: Args) -> str:
 
 
 def by_field(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
-    """An operation field by field; a point or a step, as its first operand is.
+    """Run an operation field by field; the result is a point or a step, as the first operand.
 
     **Raises:** `CotangentError` for operands of different structure; `UnitError` for units.
     """

@@ -97,7 +97,7 @@ def _arrays(args: Args) -> Iterator[Payload]:
 def _nearest(
     op: OpOverload, kernels: dict[tuple[type, ...], Kernel], types: tuple[type, ...]
 ) -> Kernel | None:
-    """The entry for some types, or the one for classes of theirs that is nearer than all others."""
+    """The entry for these types, or the nearest one for their classes."""
     if types in kernels or not kernels:
         return kernels.get(types)
     fits = [known for known in kernels if _is_below(types, known)]
@@ -118,7 +118,7 @@ def _is_below(types: tuple[type, ...], known: tuple[type, ...]) -> bool:
 
 
 def _with_units(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
-    """By the dense entry, interpreted for units."""
+    """Run the dense entry, interpreted for units."""
     entry: Entry | None = dense_entry(op) or decomposed(op)
     if entry is None:
         raise no_rule(op, (Unitful,))
@@ -160,7 +160,7 @@ _OTHERS = {aten.equal: (1,), aten.index_put: (2,)}  # operands in the unit of th
 
 
 def _by_numbers(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
-    """An operation whose result's shape depends on values, by the numbers in one unit."""
+    """Run an operation that needs values, by the numbers in one unit."""
     packet, first = op.overloadpacket, args[0]
     if packet is aten.index_put and not is_quantity(first) and not first.any():
         first = unitful(first, args[2].label)  # a derivative begins with zeros

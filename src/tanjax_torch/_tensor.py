@@ -46,7 +46,7 @@ def serve_by(dispatch: Dispatch) -> Dispatch:
     return dispatch
 
 
-TRACING: dict[str, Callable[..., torch.Tensor]] = {}  # what torch traces in our place: `_traced`
+TRACING: dict[str, Callable[..., torch.Tensor]] = {}  # functions of `_traced`
 
 
 class Tensor(torch.Tensor):
@@ -78,7 +78,7 @@ class Tensor(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:
-        """The same memory without autograd; assigned, this tensor has the memory of the other."""
+        """The same memory without autograd; assignment takes over the memory of another tensor."""
         return _DATA.__get__(self)
 
     @data.setter
@@ -89,7 +89,7 @@ class Tensor(torch.Tensor):
 
     @property
     def grad(self) -> torch.Tensor | None:
-        """The gradient that backward passes have left; assigned, a plain one is lifted."""
+        """The gradient of backward passes; assignment lifts a plain one."""
         return _GRAD.__get__(self)
 
     @grad.setter
@@ -175,7 +175,7 @@ class Tensor(torch.Tensor):
 
     @property
     def _numbers(self) -> torch.Tensor:
-        """The plain tensor that torch traces in our place."""
+        """The plain tensor that torch traces instead."""
         return TRACING["numbers_of"](self)
 
     def data_ptr(self) -> NoReturn:
@@ -240,7 +240,7 @@ class Tensor(torch.Tensor):
 
 
 class StructuredTensor(Tensor):
-    """A tensor over an array of our types; what it is in torch is its logical matrix.
+    """A tensor over an array of our types; for torch it is the logical matrix.
 
     Operations on it are natural nodes (`_functions`). Its operators are methods of Python: those of
     torch turn a `TypeError`, such as our `UnitError`, into "unsupported operand".
@@ -254,7 +254,7 @@ class StructuredTensor(Tensor):
 
     @property
     def payload(self) -> Payload:
-        """The array that this tensor holds now; of a gradient, the one that `jax.grad` gives."""
+        """The array that this tensor holds now; a gradient has the form of `jax.grad`'s."""
         payload = self._place.read()
         return getattr(payload, "public", payload)
 
@@ -264,7 +264,7 @@ class QuantityTensor(StructuredTensor):
 
 
 class InnerTensor(StructuredTensor):
-    """A structured tensor that `torch.func` made on its way: for it, no tree but one tensor."""
+    """A structured tensor inside of `torch.func`, which treats it as one tensor, not as a tree."""
 
 
 _FUNCTIONS: list[Dispatch] = []
@@ -280,7 +280,7 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def _called(f: Function, cls: type, a: Argument, b: Argument) -> Outcome:
-    """A function of torch on a structured tensor and anything; modes are asked first, as ever."""
+    """Call a function of torch on a structured tensor; modes come first, as in torch."""
     if torch._C._len_torch_function_stack():
         return torch.overrides.handle_torch_function(f, (a, b), a, b)
     return _FUNCTIONS[0](f, (cls,), (a, b), {})
@@ -311,7 +311,7 @@ _make = torch.Tensor._make_wrapper_subclass
 
 
 def tensor(payload: Payload, inner: bool = False) -> Tensor:
-    """A tensor with a memory of its own; `inner`: for `torch.func`, which looks into others."""
+    """Return a tensor with a memory of its own; `inner`: one that `torch.func` does not flatten."""
     return _over(Root(payload), inner)
 
 
@@ -332,7 +332,7 @@ def _class(payload: Payload, inner: bool = False) -> type[Tensor]:
 
 
 def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
-    """A tensor that reads and writes at a place, with the sizes and strides that torch gives it."""
+    """Return a tensor that reads and writes at a place, with torch's sizes and strides."""
     cls = _class(place.read()) if structured else Tensor
     made = _make(cls, like.size, strides=like.stride, storage_offset=like.offset, dtype=like.dtype)
     made._place = place

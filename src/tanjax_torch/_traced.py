@@ -37,7 +37,7 @@ from ._views import Geometry, strided
 
 
 def traced(numbers: torch.Tensor, size: Shape | None = None, stride: Shape | None = None) -> Tensor:
-    """A tensor that stands for one of ours while torch traces; operations go to `numbers`."""
+    """Return a stand-in for a tensor of ours while torch traces; operations go to `numbers`."""
     made = torch.Tensor._make_wrapper_subclass(
         Tensor,
         numbers.size() if size is None else size,
@@ -114,7 +114,7 @@ def _through(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
 
 
 def numbers_of(t: Tensor) -> torch.Tensor:
-    """The plain tensor in the memory of one of ours, the same one while that has the same array.
+    """The plain tensor in the memory of one of ours: one for each array.
 
     **Raises:** `NoRuleError` for a structured array, which has no such memory.
     """
@@ -141,7 +141,7 @@ _OWNERS: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary(
 
 
 def made_of(numbers: torch.Tensor, size: Shape, stride: Shape) -> Tensor:
-    """A tensor of ours of what torch gives: of a fake one while it traces, else of its numbers."""
+    """Return a tensor of ours for a tensor of torch: fake while it traces, else with numbers."""
     if type(numbers) is not torch.Tensor:  # fake, functional or a proxy
         return traced(numbers, size, stride)
     like = Geometry(tuple(numbers.shape), numbers.stride(), numbers.storage_offset(), numbers.dtype)
@@ -158,7 +158,7 @@ def made_of(numbers: torch.Tensor, size: Shape, stride: Shape) -> Tensor:
     if rows is numbers:
         return made
     view = placed(strided(made._place, like), like)
-    view._owner = made  # lives as long: other views of this memory find it
+    view._owner = made  # kept alive: other views of this memory find it
     return view
 
 

@@ -54,7 +54,7 @@ AnyOp: TypeAlias = OpOverload | HigherOrderOperator
 
 @contextlib.contextmanager
 def purely(key: jax.Array | None = None) -> Iterator[None]:
-    """While it is active, operations on tensors are read as a function that JAX differentiates."""
+    """Trace operations on tensors as a function that JAX differentiates, in the `with` block."""
     with contextlib.ExitStack() as stack:
         if key is not None:
             stack.enter_context(random_key(key))
@@ -119,7 +119,7 @@ def _written(old: Payload, new: Payload) -> Payload:
 
 
 def without_derivative(name: str, kind: str, out: Payload, inputs: Sequence[Payload]) -> Payload:
-    """The same numbers, which raise `NoRuleError` where JAX differentiates them or `inputs`."""
+    """Return the same numbers; differentiating them, or by `inputs`, raises `NoRuleError`."""
 
     @jax.custom_jvp
     def run(out: Payload, inputs: Sequence[Payload]) -> Payload:
@@ -173,7 +173,7 @@ class _Detached(TorchFunctionMode):
 
 
 class _Cut(TorchDispatchMode):
-    """Operations under `torch.no_grad()`, and those that make something from nothing."""
+    """Handle operations under `torch.no_grad()`, and those that make tensors from nothing."""
 
     supports_higher_order_operators = True
 

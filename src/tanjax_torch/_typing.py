@@ -46,7 +46,7 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # on the host
 # A key of JAX, or two words of 32 bits, which JAX accepts and does not declare.
 RandomKey: TypeAlias = AnyArray
 Op: TypeAlias = OpOverload | OpOverloadPacket
-# How an overload runs: whether some arguments are structured, arguments, arguments by name.
+# The plan of an overload takes a flag for structured arguments, arguments, arguments by name.
 Plan: TypeAlias = Callable[[bool, Args, Kwargs], Outcome]
 # The handler of a call. It takes the function, the classes of the tensors in it, and the arguments.
 Types: TypeAlias = Collection[type]

@@ -63,7 +63,7 @@ def viewing(op: OpOverload) -> Plan:
 
     def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor | list[Tensor]:
         if torch.is_inference_mode_enabled() and not args[0].is_inference():
-            with torch.inference_mode(False):  # torch gives a view its base's version counter
+            with torch.inference_mode(False):  # the view shares its base's version counter
                 return made(structured, args, kwargs)
         return made(structured, args, kwargs)
 
@@ -139,7 +139,7 @@ def _several(
     given: Kwargs,
     parts: Sequence[jax.Array],
 ) -> list[View]:
-    """Several views, whose numbers one call has given."""
+    """Return several views with the numbers of one call."""
     if parent.storage is not None:
         return [strided(parent.storage, s, p) for s, p in zip(shapes, parts, strict=True)]
     inner = geometry(op, _dense(here), frozen(list(given.values())), ())
@@ -302,7 +302,7 @@ def _as_strided(
 
 
 def new_empty_strided(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
-    """A memory with strides: autograd asks for one with those of the base of a view."""
+    """Return zeros with strides: autograd requests those of the base of a view."""
     like, size, stride = args
     dtype = kwargs.get("dtype") or like.dtype
     shape = Geometry(tuple(size), tuple(stride), 0, dtype)
@@ -318,7 +318,7 @@ def _dense(like: Geometry) -> Geometry:
 def _read_only(
     op: OpOverload, base: torch.Tensor, rest: Args, kwargs: Kwargs, structured: bool
 ) -> Tensor | list[Tensor]:
-    """A view of a structured array is another array: it cannot be written through."""
+    """Return a view of a structured array: another array, so writing into it raises."""
     call = structured_call_of(op) if structured else call_of(op)
     given = named_payloads(kwargs)
     parts = call(payload_of(base), *rest, **given)

@@ -65,7 +65,7 @@ def writing(op: OpOverload) -> Plan:
 
 
 def _defined(op: OpOverload) -> Plan:
-    """By torch's own definition, which writes by other operations."""
+    """Return the plan by torch's own definition, which writes by other operations."""
     define = definition(op)
     if define is None:
         raise no_rule(op)
@@ -117,7 +117,7 @@ class _Writing:
 
 
 def one_by_one(op: OpOverload, args: Args, kwargs: Kwargs) -> list[Tensor] | None:
-    """An operation on lists of tensors, tensor by tensor, by torch's own definition."""
+    """Run an operation on lists tensor by tensor, by torch's own definition."""
     return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 

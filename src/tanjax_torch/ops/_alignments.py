@@ -23,7 +23,7 @@ Lengths = Sequence[int] | Array
 
 
 def _padded(targets: Array, lengths: Numbers) -> Array:
-    """Targets as rows of one length, also where they come one after another."""
+    """Return targets as rows of one length, also if they are concatenated."""
     if targets.ndim == 2:
         return targets
     ends = np.cumsum(lengths)

@@ -1,4 +1,4 @@
-"""Arrays put together, repeated, turned round, and cut along a diagonal."""
+"""Concatenation, repetition, flips, and cuts along a diagonal."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def none_of(dtype: DTypeLike) -> Array:
 
 
 def lu_factors(a: Array) -> tuple[Array, Array, Array]:
-    """LU, pivots from one, and the first pivot that is zero."""
+    """Return LU, pivots counted from one, and the first pivot that is zero."""
     n = min(a.shape[-2:])
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, 0, -2, -1) == 0

@@ -1,4 +1,4 @@
-"""Values taken at indices and put there.
+"""Reads and writes at indices.
 
 Torch raises for an index out of range, where JAX takes the nearest number or none. So these entries
 see values: they check known indices on the host, then call one compiled function. Indices under a
@@ -190,7 +190,7 @@ def _fill_mask(self: Array, mask: Array, value: Array, accumulate: bool) -> Arra
 
 
 def _along(self: Array, dim: int) -> tuple[Array, int]:
-    """An array with an axis to index, and which one."""
+    """Return an array that has an axis to index, and that axis."""
     return (self if self.ndim else self.reshape(1)), one_axis(dim, self.ndim)
 
 

@@ -1,4 +1,4 @@
-"""Losses that pick by a target class, and the backwards that torch has no definition of."""
+"""Losses with a target class, and backward operations that torch does not define by others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _last(x: Array) -> Array:
 
 
 def _checked(self: Array, target: Array, weight: Array | None, ignore_index: int) -> None:
-    """**Raises:** `IndexError` for a class that there is not."""
+    """**Raises:** `IndexError` for a class out of range."""
     classes = self.shape[0 if self.ndim == 1 else 1]
     require(self.ndim > 0, "input tensor should be 1D or more")
     shape = self.shape[:1] if self.ndim == 2 else (*self.shape[:1], *self.shape[2:])
@@ -106,7 +106,7 @@ def _cross_entropy(x: Array, target: Array) -> Array:
 def _cross_entropy_slope(
     primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """As torch has it: of certain outcomes large, and finite."""
+    """The derivative in torch's form: large and finite at probabilities 0 and 1."""
     x, target = primals
     slope = (x - target) / jnp.maximum(x * (1 - x), 1e-12)
     by_target = jnp.maximum(jnp.log1p(-x), -100) - jnp.maximum(jnp.log(x), -100)
@@ -192,7 +192,7 @@ def _multilabel(self: Array, target: Array, reduction: int) -> Array:
     return _reduced(losses if self.ndim > 1 else losses[0], reduction)
 
 
-# Torch's own definition by others counts a class for each target after the first -1.
+# Torch's own definition counts a class for each target after the first -1.
 @implements(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin_loss_forward(
     self: Array, target: Array, reduction: int

@@ -19,7 +19,7 @@ Three = tuple[Array | None, Array | None, Array | None]
 
 
 def _moments(x: Array, axes: Sequence[int], eps: Number) -> tuple[Array, Array, Array]:
-    """Mean, variance and the inverse of the deviation over axes, which are kept."""
+    """Return mean, variance and inverse deviation over axes, which keep size 1."""
     mean = jnp.mean(x, axes, keepdims=True)
     variance = jnp.mean(jnp.square(x - mean), axes, keepdims=True)
     return mean, variance, lax.rsqrt(variance + jnp.asarray(eps).astype(x.dtype))

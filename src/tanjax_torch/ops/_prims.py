@@ -86,7 +86,7 @@ def view_of_dtype(a: jax.Array, dtype: torch.dtype) -> jax.Array:
 
 
 def _elements(size: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
-    """Where in memory the elements of a strided view are."""
+    """The places in memory of the elements of a strided view."""
     places = np.full(tuple(size), offset, np.int64)
     for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
         along = [1] * len(size)
@@ -99,7 +99,7 @@ def _elements(size: Sequence[int], stride: Sequence[int], offset: int) -> np.nda
 def as_strided(
     a: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int
 ) -> jax.Array:
-    """Of a tensor whose elements lie in order."""
+    """A strided view of a tensor whose elements lie in order."""
     return a.reshape(-1)[_elements(size, stride, storage_offset)]
 
 

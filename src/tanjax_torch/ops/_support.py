@@ -22,7 +22,7 @@ Array = jax.Array
 
 
 def one_axis(dim: int, ndim: int) -> int:
-    """`dim` counted from the front; an array without axes has one here, as torch has it.
+    """`dim` counted from the front; an array without axes has one here, as in torch.
 
     **Raises:** `IndexError` where there is no such dimension.
     """
@@ -48,7 +48,7 @@ def some_axes(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 
 
 def repeated(x: int | Sequence[int], n: int) -> tuple[int, ...]:
-    """`n` integers of one, of a list of one, or of `n`."""
+    """Return `n` integers from one, from a list of one, or from a list of `n`."""
     xs = (x,) if isinstance(x, int) else tuple(x)
     return xs * n if len(xs) == 1 else xs
 
@@ -128,12 +128,12 @@ def fits(x: Number, dtype: DType) -> None:
 
 
 def shaped(x: Array, shape: tuple[int, ...]) -> Array:
-    """`x` in a shape; as it is where it has it, since a call of JAX takes ten microseconds."""
+    """`x` in a shape, without a call of JAX (ten microseconds) if it has the shape."""
     return x if x.shape == shape else x.reshape(shape)
 
 
 def times(x: Array, factor: Number) -> Array:
-    """`factor * x` in the dtype of `x`; nothing for the number one."""
+    """`factor * x` in the dtype of `x`; `x` itself for the number one."""
     if isinstance(factor, (int, float)) and factor == 1:
         return x
     return x * number(factor, x.dtype)
