@@ -164,7 +164,7 @@ def _no_coordinates(a: PyTree, b: PyTree) -> CotangentError:
 
 
 def torch_bars(cotangents: Sequence[PyTree], rate: Unit) -> Payloads:
-    """Return torch's cotangent for every input, in the unit of the loss by the input's."""
+    """Return torch's cotangent for every input, in the loss's unit divided by the input's."""
     done = []
     for c in cotangents:
         unit = rate / label_of(c)
@@ -222,7 +222,7 @@ def _tangent(x: Payload, t: Payload | None, by_matrix: bool) -> PyTree:
 def torch_tangents(
     values: Sequence[Payload], labels: Sequence[Unit], tangents: Sequence[PyTree], rate: Unit
 ) -> Payloads:
-    """Return tangents of outputs for torch: matrices, in their unit by the rate's."""
+    """Return tangents of outputs for torch: matrices, in the unit of the output times the rate."""
     done = []
     for value, label, t in zip(values, labels, tangents, strict=True):
         if is_structured(value):

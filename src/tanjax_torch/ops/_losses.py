@@ -19,7 +19,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 def _last(x: Array) -> Array:
-    """Classes as the last axis."""
+    """Move the classes to the last axis."""
     return x if x.ndim == 1 else jnp.moveaxis(x, 1, -1)
 
 

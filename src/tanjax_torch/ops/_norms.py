@@ -154,7 +154,7 @@ def native_group_norm_backward(
 
 
 def _line(x: Array, ndim: int) -> Array:
-    """One number for each channel, along axis one."""
+    """Reshape one number for each channel to lie along axis one."""
     return wide(x).reshape(1, -1, *(1,) * (ndim - 2))
 
 

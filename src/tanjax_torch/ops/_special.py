@@ -34,7 +34,7 @@ def add_exponents(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
-    """Hurwitz' zeta; left of 0, where its terms have a sign only for whole `x`, moved right."""
+    """Hurwitz' zeta; shifts negative `q` right for whole `x`, since other terms are not real."""
     x, q = jnp.broadcast_arrays(x, q)
     moved = (q < 0) & (q != jnp.floor(q)) & (x == jnp.floor(x)) & (x > 1)
 
