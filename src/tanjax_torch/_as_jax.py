@@ -1,17 +1,17 @@
 """A module of torch as a pure function: `params, f = tjt.as_jax(module)`.
 
-A module holds its parameters, and its code reads and writes them. JAX wants a function of them. So
-the code is run on tensors over the arrays that it is given, and what it writes is collected:
+A module holds its parameters, and its code reads and writes them. JAX needs a function of them. So
+the code runs on tensors over the given arrays, and `as_jax` collects the values that it writes:
 
     params, f = tjt.as_jax(model)
     loss = jax.jit(jax.grad(lambda params, x: f(params, x).sum()))
     out, after = f.with_state(params, x)  # batch norm in training writes its statistics
 
-`params` is what torch would train: parameters that require a gradient. Frozen parameters and
-buffers are `f.state`, which `f` takes for what is not given.
+`params` holds the parameters that require a gradient. `f.state` holds frozen parameters and
+buffers; `f` uses it for names that `params` lacks.
 
-Sharp edges. The code of a module runs when JAX traces: what it does besides (prints, counters)
-happens then. A tensor that it would keep in an attribute raises, since it may be a tracer.
+Sharp edges. The code of a module runs when JAX traces, so its side effects (prints, counters)
+happen then. Keeping a tensor in an attribute raises, since the tensor may be a tracer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ._tracing import without_derivative
 from ._typing import Args, Argument, Function, Kwargs, Payload, State
 
 Key: TypeAlias = jax.Array | None
-# A program on its state, arguments and a key: the result, and what it wrote into the state.
+# A program on its state, arguments and a key. It returns the result and the changed state.
 Run: TypeAlias = Callable[[State, Args, Kwargs, Key], tuple[PyTree, State]]
 Program: TypeAlias = torch.export.ExportedProgram | torch.nn.Module | Function
 # Attributes by name, with copies of lists and dicts; the same for each module, by its `id`.
@@ -50,16 +50,16 @@ Before: TypeAlias = dict[int, tuple[torch.nn.Module, Contents]]
 class PureFunction:
     """A program of torch as a function of arrays: `f(params, *args, key=None, **kwargs)`.
 
-    `params` has an array for each name that `as_jax` gave, and may have others of `state`: frozen
-    parameters and buffers, which are constants of the function where they are not given. Arguments
-    and results are arrays, in lists, tuples and dicts. `key` is a key of JAX, for dropout and other
-    random operations, which need one under a trace of JAX; a program that has an argument `key` of
-    its own gets that, and its random numbers by `with tjt.random_key(key):`.
+    `params` has an array for each name that `as_jax` gave. It may have names of `state`, too:
+    frozen parameters and buffers, which otherwise are constants of the function. Arguments and
+    results are arrays, in lists, tuples and dicts. Random operations, such as dropout, need `key`,
+    a key of JAX, under a trace of JAX. A program with its own argument `key` receives that one.
+    Give it random numbers by `with tjt.random_key(key):`.
 
     **Raises:** `ShapeError` for names that do not match. `MutationError` if the program writes into
     its parameters, its buffers, its arguments or its attributes.
 
-    **Derivative:** JAX's, in every mode; what torch's program detaches is constant. A
+    **Derivative:** JAX's, in every mode; values that torch's program detaches are constant. A
     `torch.autograd.Function` and a backward hook raise `NoRuleError` where they are differentiated.
     """
 
@@ -79,7 +79,7 @@ class PureFunction:
     def with_state(
         self, params: Mapping[str, Payload], *args: Argument, **kwargs: Argument
     ) -> tuple[PyTree, State]:
-        """The result, and all of `params` and `state` with what the program wrote into them."""
+        """Return the result, and all of `params` and `state` after the writes of the program."""
         given = self._all(params)
         out, changed = self._result(given, args, kwargs)
         return out, {**given, **changed}
@@ -116,13 +116,13 @@ def as_jax(program: Program) -> tuple[State, PureFunction]:
     `symbolic_trace`, or a function of tensors.
 
     **Returns:** `(params, f)`. `params`: a dict by name of the parameters that require a gradient,
-    as arrays (or what of ours a `tjt.Tensor` holds); numbers of plain tensors are copied. `f`: see
-    `PureFunction`; `f.state` is such a dict of frozen parameters and of buffers.
+    as arrays (or the payload of a `tjt.Tensor`); numbers of plain tensors are copied. `f`: see
+    `PureFunction`; `f.state` is a dict of the same kind, of frozen parameters and of buffers.
 
     **Raises:** `DtypeError` for float64 without x64. `NoRuleError` for TorchScript, and for a lazy
     module that has not been run.
     """
-    program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
+    program = getattr(program, "_orig_mod", program)  # the module inside of `torch.compile`
     if isinstance(program, torch.export.ExportedProgram):
         held, runs, name = exported(program)
         return held[0], PureFunction(name, held, runs, "key" in _keywords(program))
@@ -160,11 +160,11 @@ def functional_call(
 ) -> PyTree:
     """`torch.func.functional_call` on arrays, or on tensors of ours.
 
-    **Arguments:** `params`: arrays or tensors by name; those that are missing are the module's own,
-    as constants. `args`: one argument, or a tuple of all.
+    **Arguments:** `params`: arrays or tensors by name; missing ones are the module's own, as
+    constants. `args`: one argument, or a tuple of all.
 
     **Returns:** arrays, for `jax.jit` and `jax.grad`; tensors if a tensor was among `params` or
-    arguments, and then torch's autograd is at work.
+    arguments, and then torch's autograd differentiates.
 
     **Raises:** `MutationError` if arrays are given and the module writes into its state, which
     `tjt.as_jax` gives back.
@@ -233,7 +233,7 @@ def _of_graph(
 
 
 def _hooked(module: torch.nn.Module, params: State) -> State:
-    """Arrays by name; those whose tensors have hooks of their own have no derivative."""
+    """Return arrays by name; arrays of tensors with a hook by the user have no derivative."""
     changed = dict(params)
     for name, p in (*module.named_parameters(), *module.named_buffers()):
         hooks = {**(p._backward_hooks or {}), **(p._post_accumulate_grad_hooks or {})}
@@ -245,7 +245,7 @@ def _hooked(module: torch.nn.Module, params: State) -> State:
 
 @contextlib.contextmanager
 def _refusing_hooks(module: torch.nn.Module) -> Iterator[None]:
-    """While it is active, results of modules with backward hooks have no derivative."""
+    """Refuse derivatives of results of modules with backward hooks, in the `with` block."""
 
     def refuse(name: str, m: torch.nn.Module, args: Args, out: PyTree) -> PyTree:
         kind = f"a {type(m).__name__} with a backward hook"
@@ -279,9 +279,9 @@ def _keywords(program: torch.export.ExportedProgram) -> Sequence[str]:
 
 @contextlib.contextmanager
 def _keeping(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Leave a module as it was; the list takes tensors that stand for its parameters.
+    """Restore a module afterwards; the list takes tensors that stand for its parameters.
 
-    **Raises:** `MutationError` if tensors of this call were kept in it.
+    **Raises:** `MutationError` if the module keeps tensors of this call.
     """
     before = {id(m): (m, _contents(m)) for m in module.modules()}
     failed, own = True, list[torch.Tensor]()
@@ -306,7 +306,7 @@ def _contents(module: torch.nn.Module) -> Contents:
 
 
 def _restored(path: str, module: torch.nn.Module, before: Before, own: set[int]) -> list[str]:
-    """Take tensors out of a module; the names of those that are not `own`."""
+    """Take tensors out of a module, and return the names of those that are not `own`."""
     _, old = before.get(id(module), (None, {}))
     kept = []
     for name, value in list(vars(module).items()):

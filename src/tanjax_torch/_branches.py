@@ -1,10 +1,10 @@
 """Torch's control flow on tensors (`torch.cond`, `while_loop`, `scan`, `map`), as JAX's.
 
-One place for modules that run on tensors, for exported programs and for `torch.compile`: what a
-function of torch gives on arrays, each of these says by a `run`.
+Modules that run on tensors, exported programs and `torch.compile` share this module. Each of them
+passes a `run`, which evaluates a function of torch on arrays.
 
 Sharp edges. The body of a loop is traced once, so random numbers would be the same at each step:
-they are refused there.
+drawing them there raises.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FLOWS = (_COND, while_loop_op, scan_op, map_impl)
 
 
 def branched(op: HigherOrderOperator, args: Args, run: Run) -> PyTree:
-    """What an operation that takes functions gives, on arrays.
+    """Run an operation that takes functions on arrays.
 
-    **Raises:** `NoRuleError` for one that is no `cond`, `while_loop`, `scan` or `map`, and for
-    random numbers in the body of a loop.
+    **Raises:** `NoRuleError` for operations other than `cond`, `while_loop`, `scan` and `map`, and
+    for random numbers in the body of a loop.
     """
     if op not in _FLOWS:
         raise no_rule(op)
@@ -76,7 +76,7 @@ def _looped(op: HigherOrderOperator, args: Args, run: Run) -> PyTree:
 
 
 class _NoKey:
-    """A key from which nothing is drawn."""
+    """A key that raises when an operation draws from it."""
 
     def __init__(self, op: HigherOrderOperator) -> None:
         self._op = op
@@ -91,7 +91,7 @@ class _NoKey:
 
 
 def nodes_of(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
-    """The nodes of a graph, and of those graphs that its control flow takes."""
+    """Yield the nodes of a graph and of the graphs of its control flow."""
     for node in graph.nodes:
         yield node
         if node.op == "call_function" and node.target in _FLOWS:
@@ -103,10 +103,10 @@ def nodes_of(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
 
 
 def is_flow(target: object) -> bool:
-    """Whether a function of torch is control flow that JAX has."""
+    """True if a function of torch is control flow that JAX has."""
     return target in _FLOWS
 
 
 def _plain(out: PyTree) -> PyTree:
-    """Several results as a tuple, whatever kind of list a graph gives."""
+    """Return several results as a tuple, from a list or a tuple of a graph."""
     return tuple(out) if isinstance(out, (list, tuple)) else out

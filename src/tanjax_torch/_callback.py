@@ -28,8 +28,8 @@ def callback(function: Function, result: Promise) -> Function:
     """A function of plain torch tensors as a function of arrays, which JAX can trace.
 
     **Arguments:** `function`: takes plain tensors on the CPU and returns one, or a tuple of them;
-    it must be pure: JAX calls it as often as it likes. `result`: what it returns for the arguments
-    that it will see: a `jax.ShapeDtypeStruct`, or a tuple of them.
+    it must be pure: JAX may call it any number of times. `result`: the shape and dtype of its
+    result, a `jax.ShapeDtypeStruct`, or a tuple of them.
 
     **Returns:** a function of dense arrays, for `jax.jit`, `jax.grad` and `jax.vmap`.
     Parameters of a module that `function` holds are constants.
@@ -39,8 +39,8 @@ def callback(function: Function, result: Promise) -> Function:
     **Derivative:** torch's, in a callback of its own: reverse mode, of first order.
 
     **Raises:** `NoRuleError` for structured arrays, for forward mode (under `jax.jit` it is JAX's
-    `TypeError`) and for derivatives of second order; `UnitError` for quantities. What `function`
-    raises, and results of other shapes than promised, come as an error of JAX's runtime.
+    `TypeError`) and for derivatives of second order; `UnitError` for quantities. Errors of
+    `function`, and results of other shapes than promised, come as an error of JAX's runtime.
     """
 
     @functools.wraps(function)
@@ -103,7 +103,7 @@ def _on_host(host: Function, result: Promise, *args: jax.Array) -> Arrays:
 
 
 def _first_order(call: Function) -> Function:
-    """A derivative that has none itself."""
+    """Return a derivative that raises when it is differentiated again."""
     once = jax.custom_jvp(call)
 
     @once.defjvp

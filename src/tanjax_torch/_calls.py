@@ -1,7 +1,7 @@
 """An operation of torch as a function of payloads, the one lookup of the bridge.
 
 For dense arrays: an entry of the overload, of its packet, or torch's decomposition. For structured
-ones: an entry for their types, then the registry of operations, then a visible densify.
+ones: an entry for their types, then the registry of operations, then densifying with a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def call_of(op: OpOverload) -> Function:
 
 
 class _Decomposed:
-    """Compiled, unless the definition looks at values: then as it is, call by call."""
+    """A definition by torch, compiled unless it reads values: then it runs at each call."""
 
     def __init__(self, op: OpOverload, entry: Entry) -> None:
         self._kernel, self._eager = Kernel(op, entry), Kernel(op, entry._replace(eager=True))
@@ -47,5 +47,5 @@ class _Decomposed:
                 raise
             self._kernel = self._eager
             return self._kernel(*args, **kwargs)
-        except RecursionError:  # torch defines it, in the end, by itself: its kernel is in C++
+        except RecursionError:  # torch's definition calls itself: its kernel is in C++
             raise no_rule(self._kernel.op) from None

@@ -1,16 +1,16 @@
 """`torch.compile(model, backend=tjt.backend)`: torch's graphs by JAX's compiler.
 
-Torch traces the program, guards what it assumed, makes the backward graph and handles what is
-written; each graph of ATen operations is then run by the interpreter under `jax.jit`.
+Torch traces the program, guards its assumptions, makes the backward graph and handles writes. The
+interpreter then runs each graph of ATen operations under `jax.jit`.
 
     model = torch.compile(model, backend=tjt.backend)
     model(x).sum().backward()
     optimizer.step()
 
-Tensors cross without a copy and without a cache: `jax.jit` reads torch's memory where it lies, and
-its results are handed over by dlpack. Since torch may write into that memory as soon as a call has
-returned, a call ends when JAX has computed. The graphs run in JAX's 64-bit mode, whatever is set
-outside, for torch's dtypes are exact.
+Tensors cross without a copy and without a cache: `jax.jit` reads torch's memory in place, and torch
+reads JAX's results in place. Torch may write into its memory as soon as a call has returned, so a
+call ends when JAX has computed. The graphs always run in JAX's 64-bit mode, because torch's dtypes
+are exact.
 
 Sharp edges. JAX compiles for each size, also where torch has one graph for all. Random numbers
 are JAX's, seeded by torch's generator at each call. Structured arrays have no memory that torch
@@ -100,14 +100,14 @@ class _Compiled:
 
 
 class _Program:
-    """A graph, for some numbers where these are arguments of it."""
+    """A graph with fixed values of its arguments that are numbers."""
 
     def __init__(self, owner: _Compiled, numbers: tuple[int, ...]) -> None:
         self._owner, self._numbers = owner, numbers
-        self._known: dict[torch.fx.Node, Input] = {}  # what has a value while JAX traces: sizes
+        self._known: dict[torch.fx.Node, Input] = {}  # values known while JAX traces: sizes
         self._arrays: list[
             tuple[torch.fx.Node, Order]
-        ] = []  # what is computed, and how it lies in memory
+        ] = []  # computed nodes, and their order in memory
         self._run = jax.jit(self._trace)
 
     def __call__(
@@ -115,7 +115,7 @@ class _Program:
     ) -> dict[torch.fx.Node, Input]:
         with jax.enable_x64(True):
             results = self._run(seed, arrays)
-        jax.block_until_ready(results)  # torch may write into what it has read
+        jax.block_until_ready(results)  # torch may write into the inputs
         known = self._known.copy()
         for (node, order), x in zip(self._arrays, results, strict=True):
             known[node] = as_torch(x) if order is None else _laid(as_torch(x), order)
@@ -190,7 +190,7 @@ def _check_result(node: torch.fx.Node, x: jax.Array) -> None:
 
 
 def _numpy(t: torch.Tensor) -> Numbers:
-    """The memory of a tensor for JAX to read, a copy where it is not numpy's."""
+    """The memory of a tensor for JAX to read, or a copy if NumPy cannot share it."""
     if t.dtype in _NOT_NUMPY:
         t = t.detach().contiguous()
         return t.view(_NOT_NUMPY[t.dtype]).numpy().view(exact_dtype(t.dtype))
@@ -205,7 +205,7 @@ _NOT_NUMPY = {
 
 
 class _Memory:
-    """The memory of an array, which lives as long: for NumPy to read and write."""
+    """The memory of an array for NumPy to read and write; it keeps the array alive."""
 
     __slots__ = ("__array_interface__", "_array")
 
@@ -220,7 +220,7 @@ class _Memory:
 
 
 def as_torch(x: jax.Array) -> torch.Tensor:
-    """An array that nobody else has, as a tensor over its memory."""
+    """Return a tensor over the memory of an array that has no other owner."""
     if x.platform() != "cpu":
         x = jax.device_put(x, jax.devices("cpu")[0])
     kind = x.dtype.kind

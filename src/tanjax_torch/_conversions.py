@@ -1,10 +1,10 @@
-"""Into the bridge and out of it.
+"""Conversions between plain tensors, arrays of JAX and tensors of ours.
 
-What crosses keeps its dtype: torch's and JAX's have the same names, and numbers that JAX, as it is
-set up, does not hold are refused (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
+Tensors and arrays keep their dtype: torch's and JAX's have the same names. A dtype that JAX, as it
+is set up, does not hold raises (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
 
-Sharp edges. `plain.data = ours` is torch's own, checks nothing that is ours to check, and leaves a
-plain tensor without memory: reading it ends the process. `convert` the module that holds it.
+Sharp edges. `plain.data = ours` runs in torch, without our checks. It leaves a plain tensor without
+memory, and reading that ends the process. `convert` the module that holds it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 
 def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
-    """A tensor over an array, which it shares.
+    """Return a tensor that shares an array.
 
     **Arguments:** `x`: an array of JAX (its dtype is the tensor's), any of our array types,
-    quantities included, or numbers of NumPy or Python, which are copied. `requires_grad`: whether
-    autograd records what is done with it.
+    quantities included, or numbers of NumPy or Python, which are copied. `requires_grad`: true if
+    autograd shall record operations on the tensor.
 
     **Returns:** a leaf of autograd; a `Tensor` is its own device-less "cpu" tensor in torch, while
     the numbers are where JAX has them.
@@ -51,7 +51,7 @@ def from_jax(x: Arraylike, requires_grad: bool = False) -> Tensor:
     x64, integers beyond int32. Python's floats have torch's default dtype, its integers the widest
     that JAX holds.
     """
-    made = tensor(array_of(x))  # under `torch.func` no tensor may be asked to require nothing
+    made = tensor(array_of(x))  # under `torch.func` `requires_grad_(False)` raises
     return made.requires_grad_() if requires_grad else made
 
 
@@ -65,7 +65,7 @@ def to_jax(t: torch.Tensor) -> Payload:
 
     **Raises:** `DtypeError` for a plain tensor with numbers that JAX, as it is set up, does not
     hold, for one that is sparse, nested or quantized, and for one on another device; `TensorError`
-    for what is no tensor.
+    for other types.
     """
     if isinstance(t, Tensor):
         return t.payload
@@ -80,7 +80,7 @@ def to_jax(t: torch.Tensor) -> Payload:
 
 
 def from_torch(t: torch.Tensor) -> Tensor:
-    """A tensor of ours with the numbers of a plain one, which autograd connects.
+    """Return a tensor of ours with the numbers of a plain one; gradients flow between them.
 
     **Arguments:** `t`: a plain tensor, whose numbers are copied; one of ours is returned as it is.
 
@@ -98,12 +98,12 @@ def from_torch(t: torch.Tensor) -> Tensor:
 
 
 def to_torch(t: torch.Tensor) -> torch.Tensor:
-    """A plain tensor with the numbers of ours, which autograd connects.
+    """Return a plain tensor with the numbers of ours; gradients flow between them.
 
     **Arguments:** `t`: a tensor of ours; a plain one is returned as it is.
 
-    **Returns:** a plain tensor with a memory of its own, dense where the array is structured (as
-    loudly as `tj.densify` says); gradients flow through it into `t`.
+    **Returns:** a plain tensor with a memory of its own, dense where the array is structured
+    (`tj.densify` decides about warning or raising); gradients flow through it into `t`.
 
     **Raises:** `UnitError` for a quantity, whose unit would be lost; `TensorError` under a trace
     of JAX.
@@ -123,7 +123,7 @@ class _FromTorch(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: object, inputs: object, output: object) -> None:
-        """Nothing is kept; `torch.func` wants it apart from `forward`."""
+        """Keep nothing; `torch.func` requires it apart from `forward`."""
 
     @staticmethod
     def jvp(ctx: object, g: torch.Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class _ToTorch(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: object, inputs: object, output: object) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     @staticmethod
     def jvp(ctx: object, g: torch.Tensor) -> torch.Tensor:
@@ -153,13 +153,13 @@ class _ToTorch(torch.autograd.Function):
 
 
 def convert(what: T) -> T:
-    """Every plain tensor in a module or a tree as a tensor of ours.
+    """Replace every plain tensor in a module or a tree by a tensor of ours.
 
     **Arguments:** `what`: an `nn.Module`, whose parameters and buffers are replaced in place; or a
     tree (dicts, lists, tuples) of tensors and anything else.
 
-    **Returns:** the module itself; a tree of the same kind. What is one tensor stays one, however
-    often it occurs; `requires_grad` and gradients are kept. Optimisers hold parameters: make them
+    **Returns:** the module itself; a tree of the same kind. A tensor that occurs several times
+    stays one tensor; `requires_grad` and gradients are kept. Optimisers hold parameters: make them
     afterwards.
 
     **Raises:** as `to_jax`; `TensorError` for a lazy module without sizes.
@@ -186,12 +186,12 @@ def _replaced(what: T, change: Callable[[torch.Tensor], torch.Tensor]) -> T:
 
 
 def revert(what: T) -> T:
-    """Every tensor of ours in a module or a tree as a plain tensor: the inverse of `convert`.
+    """Replace every tensor of ours in a module or a tree by a plain one: the inverse of `convert`.
 
     **Arguments:** as of `convert`: `plain.load_state_dict(tjt.revert(model.state_dict()))`.
 
-    **Returns:** the module itself; a tree of the same kind. A structured tensor becomes its matrix,
-    as loudly as `tj.densify` says.
+    **Returns:** the module itself; a tree of the same kind. A structured tensor becomes its matrix;
+    `tj.densify` decides about warning or raising.
 
     **Raises:** `UnitError` for a quantity; `TensorError` for a structured tensor that has a
     gradient, since that is no matrix.

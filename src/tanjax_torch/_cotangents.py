@@ -1,16 +1,16 @@
-"""Between the cotangents that torch carries and those of JAX, with units.
+"""Conversions between the cotangents of torch and those of JAX, with units.
 
-Torch carries one tensor for each output and wants one for each input. What its payload can be:
+Torch carries one tensor for each output and needs one for each input. The payload is one of these:
 
 * for a dense tensor, an array;
-* for a structured one, a `Structural`, which is what JAX has; or its matrix (a natural cotangent),
-  dense or structured, if it comes from one of torch's own formulas or from a user;
+* for a structured one, a `Structural`, as in JAX; or its matrix (a natural cotangent), dense or
+  structured, if it comes from one of torch's own formulas or from a user;
 * for a quantity in `u`, any of these in `[loss]/u`;
-* of complex numbers, the conjugate of what JAX has.
+* for complex numbers, the conjugate of JAX's cotangent.
 
-`structural_bars` makes of them what a pullback of JAX takes, `torch_bars` makes of what it gives
-what torch takes. Tangents of forward mode go the same ways, in `u` times a rate; they leave as
-matrices, because a tangent always has one.
+`structural_bars` turns these into arguments of a pullback of JAX, and `torch_bars` turns its
+results into cotangents of torch. Tangents of forward mode cross in the same way, in `u` times a
+rate. They leave as matrices, because a tangent always has one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Shaped(NamedTuple):
-    """What a pullback must know of a dense output: no numbers."""
+    """The shape, dtype and unit of a dense output, without the numbers."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -59,11 +59,11 @@ class Spec:
         return hash(self.known)
 
 
-Outline: TypeAlias = Payload | Spec  # a payload, or what is left of one
+Outline: TypeAlias = Payload | Spec  # a payload, or its shape, dtype and unit
 
 
 def outline(out: Payload) -> Outline:
-    """An output without the numbers that its cotangent does not depend on."""
+    """Return an output, without its numbers if its cotangent does not depend on them."""
     value, label = (out.stored, out.label) if is_quantity(out) else (out, None)
     if is_structured(value) or type(value) is Structural:
         return out
@@ -71,7 +71,7 @@ def outline(out: Payload) -> Outline:
 
 
 def label_of(x: Outline) -> Unit:
-    """The unit of a payload, or of what is left of one."""
+    """The unit of a payload, or of its outline."""
     if type(x) is Structural:
         return x.unit
     if type(x) is Spec:
@@ -80,7 +80,7 @@ def label_of(x: Outline) -> Unit:
 
 
 def in_label(value: Payload, unit: Unit) -> Payload:
-    """A number as a quantity, unless its unit is 1."""
+    """Return a number as a quantity, unless its unit is 1."""
     if type(value) is Structural:
         return Structural(value.leaves, value.model, unit, value.at)
     return value if unit.is_one else unitful(value, unit)
@@ -100,7 +100,7 @@ def _rescaled(x: Payload, own: Unit, rate: Unit) -> Payload:
 
 
 def common_rate(owns: Sequence[Unit | None], what: str) -> Unit:
-    """The unit that all (co)tangents of a call agree about. **Raises:** `UnitError`."""
+    """The common unit of all (co)tangents of a call. **Raises:** `UnitError`."""
     given = [own for own in owns if own is not None]
     for own in given[1:]:
         if own.dimension is not given[0].dimension:
@@ -116,7 +116,7 @@ def common_rate(owns: Sequence[Unit | None], what: str) -> Unit:
 def structural_bars(
     outs: Sequence[Outline], gradients: Sequence[Payload | None]
 ) -> tuple[tuple[PyTree, ...], Unit]:
-    """What a pullback of JAX takes, and the unit of the loss."""
+    """Return the cotangents for a pullback of JAX, and the unit of the loss."""
     pairs = list(zip(outs, gradients, strict=True))
     owns = [None if g is None else label_of(g) * label_of(o) for o, g in pairs]
     rate = common_rate(owns, "the unit of the loss")
@@ -164,7 +164,7 @@ def _no_coordinates(a: PyTree, b: PyTree) -> CotangentError:
 
 
 def torch_bars(cotangents: Sequence[PyTree], rate: Unit) -> Payloads:
-    """What torch takes: for every input its cotangent, in the unit of the loss by its own."""
+    """Return torch's cotangent for every input, in the loss's unit divided by the input's."""
     done = []
     for c in cotangents:
         unit = rate / label_of(c)
@@ -175,14 +175,14 @@ def torch_bars(cotangents: Sequence[PyTree], rate: Unit) -> Payloads:
 
 
 def conjugated(cotangent: T) -> T:
-    """A cotangent of torch as one of JAX, and back."""
+    """Convert a cotangent of torch to one of JAX, or back."""
     return jax.tree.map(jnp.conj, cotangent)
 
 
 def structural_tangents(
     primals: Sequence[Payload], tangents: Sequence[Payload | None], by_matrix: bool
 ) -> tuple[tuple[PyTree, ...], Unit]:
-    """What `jax.jvp` takes, and the common rate."""
+    """Return the tangents for `jax.jvp`, and the common rate."""
     pairs = list(zip(primals, tangents, strict=True))
     owns = [None if t is None else label_of(t) / label_of(x) for x, t in pairs]
     rate = common_rate(owns, "the rate")
@@ -222,7 +222,7 @@ def _tangent(x: Payload, t: Payload | None, by_matrix: bool) -> PyTree:
 def torch_tangents(
     values: Sequence[Payload], labels: Sequence[Unit], tangents: Sequence[PyTree], rate: Unit
 ) -> Payloads:
-    """The tangents of outputs as torch has them: matrices, in their unit by the rate's."""
+    """Return tangents of outputs for torch: matrices, in the unit of the output times the rate."""
     done = []
     for value, label, t in zip(values, labels, tangents, strict=True):
         if is_structured(value):

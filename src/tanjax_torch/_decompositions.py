@@ -1,8 +1,8 @@
 """Torch's own decompositions, run on traced tensors inside of a kernel.
 
-Most of ATen is defined by torch in terms of less. Such a definition is Python code on tensors; run
-once on tensors over tracers, it is a function of arrays like any entry, compiled like one. What it
-makes from nothing (`torch.zeros`) becomes ours too.
+Torch defines most of ATen in terms of fewer operations. A definition is Python code on tensors. Run
+once on tensors over tracers, it is a function of arrays like any entry, compiled like one. Tensors
+that it makes from nothing (`torch.zeros`) become ours too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _EXPLICIT = (
 
 
 def definition(op: OpOverload) -> Function | None:
-    """Torch's definition of an operation by others, a function of tensors."""
+    """Torch's definition of an operation by others: a function of tensors, or `None`."""
     if is_composite(op):
         return op.decompose
     if op in decomposition_table:
         return decomposition_table[op]
-    if op.namespace == "prims":  # defined by what is defined by them
+    if op.namespace == "prims":  # their definitions use operations that use prims
         return None
     for key in _EXPLICIT:
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key.name):
@@ -44,12 +44,12 @@ def definition(op: OpOverload) -> Function | None:
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Whether torch defines the operation and its derivative by those of others."""
+    """True if torch defines the operation and its derivative by other operations."""
     return op._can_decompose()
 
 
 def decomposed(op: OpOverload) -> Entry | None:
-    """Torch's definition as an entry; its numbers are known, since Python may decide by them."""
+    """Return torch's definition as an entry with static numbers: its code may branch on them."""
     define = definition(op)
     if define is None:
         return None
@@ -64,16 +64,16 @@ def decomposed(op: OpOverload) -> Entry | None:
 
 
 class factories(TorchDispatchMode):
-    """While it is active, what torch makes from nothing is a tensor of ours.
+    """Turn tensors that torch makes from nothing into ours, in the `with` block.
 
         with tjt.factories():
             model = nn.Linear(3, 2)  # parameters over arrays of JAX
             padded, lengths = pad_packed_sequence(packed)  # makes zeros, and writes into them
 
-    **Arguments:** `integers`: integers too. They stay plain if not, since torch's own code reads
-    some of them from memory, and plain ones join ours as indices.
+    **Arguments:** `integers`: if true, integers too. Otherwise they stay plain, since torch's own
+    code reads some of them from memory, and plain ones join ours as indices.
 
-    A plain tensor from elsewhere stays what it is, and so does every view of it.
+    A plain tensor from elsewhere stays plain, and so does every view of it.
     """
 
     def __init__(self, integers: bool = False) -> None:
@@ -86,7 +86,7 @@ class factories(TorchDispatchMode):
         if _drawn(func, args):
             return SERVING[0](func, (), args, kwargs or {})
         out = func(*args, **(kwargs or {}))
-        ours = any(issubclass(t, Tensor) for t in types)  # what an entry leaves plain stays plain
+        ours = any(issubclass(t, Tensor) for t in types)  # plain results of an entry stay plain
         if ours or not makes_memory(func, args):
             return out
         change = functools.partial(self._as_ours, "empty" in func.name())
@@ -100,7 +100,7 @@ class factories(TorchDispatchMode):
 
 
 def makes_memory(op: OpOverload, args: Args) -> bool:
-    """Whether the results of an operation on plain tensors lie in a memory of their own.
+    """True if the results of an operation on plain tensors lie in a memory of their own.
 
     Torch's C++ takes views (`detach`) of a plain tensor, and a copy of a conjugate one, before it
     reads the numbers from memory, as for `t.numpy()`: these must stay plain.
@@ -112,7 +112,7 @@ def makes_memory(op: OpOverload, args: Args) -> bool:
 
 
 def _drawn(func: OpOverload, args: Args) -> bool:
-    """Whether numbers are drawn while tracing, from nothing: torch's would be constants."""
+    """True if numbers are drawn while tracing, from nothing: torch's would be constants."""
     seeded = torch.Tag.nondeterministic_seeded in func.tags and under_trace()
     leaves = torch.utils._pytree.tree_leaves(args) if seeded else ()
     return seeded and not any(isinstance(a, torch.Tensor) for a in leaves)

@@ -1,12 +1,12 @@
-"""What happens when torch's dispatcher reaches a tensor of ours.
+"""Run an operation when torch's dispatcher reaches a tensor of ours.
 
-Torch has done autograd already. What is left is a call of one overload, and how such a call runs is
-read from its schema once and kept as a plan:
+Torch has done autograd already, and calls one overload. The first call reads from its schema how
+the overload runs, and keeps that as a plan:
 
 * functional: payloads in, an entry of the table, payloads out;
 * view: the same, and the result reads and writes in its base's memory;
 * in place and `out=`: the functional operation, then writes;
-* refused: what changes sizes or memories in place.
+* refused: operations that change sizes or memories in place.
 
 Sharp edges. Nothing is guessed: without an entry and without a decomposition of torch's, an
 operation raises `NoRuleError` with its name.
@@ -34,7 +34,7 @@ from ._writing import one_by_one, writing, written_by
 _STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
-_QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
+_QUESTIONS = {  # forward mode asks this before it gives a tensor a tangent
     torch.ops.aten.is_same_size: lambda a, b: a.shape == b.shape,
     torch.ops.aten._has_same_storage_numel: lambda a, b: a.numel() == b.numel(),
 }
@@ -48,13 +48,13 @@ def dispatch(op: OpOverload, types: Types, args: Args, kwargs: Kwargs) -> Outcom
         return recorded(mode, op, args, kwargs)
     if _STRUCTURED.isdisjoint(types):
         return plan_of(op)(False, args, kwargs)
-    with torch._C.DisableTorchFunctionSubclass():  # a definition of torch's ends here again
+    with torch._C.DisableTorchFunctionSubclass():  # torch's definitions call this again
         return plan_of(op)(True, args, kwargs)
 
 
 @remembered
 def plan_of(op: OpOverload) -> Plan:
-    """How an overload runs, from its schema."""
+    """Return the plan of an overload, from its schema."""
     if op.overloadpacket in _REFUSED:
         return _refused(op)
     if torch.Tag.inplace_view in op.tags:
@@ -77,10 +77,10 @@ def plan_of(op: OpOverload) -> Plan:
 
 
 def _products(op: OpOverload) -> Plan:
-    """Products of batches.
+    """Return the plan of products of batches.
 
-    Where one operand is a matrix, torch's `linear` and `matmul` repeat it to have a batch, and XLA
-    would have a product for each copy, and a copy of its derivative.
+    If one operand is a matrix, torch's `linear` and `matmul` repeat it along the batch. XLA would
+    compute a product, and a derivative, for each copy.
     """
     usual, linear = _functional(op), call_of(torch.ops.aten.linear.default)
 
@@ -115,7 +115,7 @@ def _functional(op: OpOverload) -> Plan:
         if asks_layout and not structured:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         out = call(*payloads(args), **named_payloads(kwargs))
-        if count > 1 and len(out) != count:  # torch would read what is not there
+        if count > 1 and len(out) != count:  # torch would read past the end
             raise RuntimeError(f"{op}: its entry gives {len(out)} results, and it has {count}.")
         return wrapped(out)
 
@@ -127,7 +127,7 @@ def _is_meta(device: Device) -> bool:
 
 
 def _in_meta(tree: PyTree) -> PyTree:
-    """Tensors with sizes and strides, and no numbers: what torch asks for when it compares two."""
+    """Return tensors with sizes and strides and no numbers: torch needs them to compare two."""
 
     def sizes_of(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
@@ -138,7 +138,7 @@ def _in_meta(tree: PyTree) -> PyTree:
 def _refused(op: OpOverload) -> Plan:
     def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
         if op._opname == "resize_" and tuple(args[1]) == tuple(args[0].shape):
-            return args[0]  # as `torch.randn(3, out=t)` asks for
+            return args[0]  # `torch.randn(3, out=t)` asks for it
         raise NoRuleError(
             message(
                 f"{op} changes the size or the memory of a tensor in place, which ours cannot.",

@@ -1,10 +1,10 @@
-"""Which dtype of JAX a dtype of torch is, and what happens to one that JAX does not hold.
+"""The dtype of JAX for a dtype of torch, and errors for numbers that JAX does not hold.
 
 Torch counts in int64 where JAX, without x64, counts in int32. A tensor of ours always names the
-dtype that it holds, and numbers never become narrower in silence:
+dtype that it holds, and numbers never silently become narrower:
 
-* a float64 or complex128 tensor is refused without x64: `DtypeError`, which says how to have it;
-* an int64 tensor becomes int32, visibly (its dtype says so), if its numbers fit; else `DtypeError`;
+* a float64 or complex128 tensor raises `DtypeError` without x64; the message says how to enable it;
+* an int64 tensor becomes int32, which its dtype shows, if its numbers fit; else `DtypeError`;
 * an operation whose result torch declares int64 (`argmax`, `arange`) gives the widest integer
   that JAX holds, int32 without x64.
 """
@@ -48,7 +48,7 @@ _NEEDS_X64 = (np.dtype(np.float64), np.dtype(np.complex128))
 
 
 class DtypeError(ValueError):
-    """A dtype that JAX does not hold, or does not hold as it is set up."""
+    """JAX does not hold a dtype, or does not hold it as it is set up."""
 
 
 def torch_dtype(dtype: DTypeLike) -> torch.dtype:
@@ -91,5 +91,5 @@ def jax_dtype(dtype: torch.dtype) -> DType:
 
 
 def default_float() -> DType:
-    """`torch.get_default_dtype()`: what integers become in a division."""
+    """`torch.get_default_dtype()`: the dtype of a quotient of integers."""
     return jax_dtype(torch.get_default_dtype())

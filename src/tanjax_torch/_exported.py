@@ -1,11 +1,11 @@
 """Programs of `torch.export` as functions of arrays.
 
 An exported program takes its parameters, its buffers and its lifted constants before the arguments,
-and gives what it writes into buffers before its results. Its graph has the sizes of the example,
-or symbols for those that were declared dynamic; arrays have sizes, so it is one program for each.
+and returns the new values of buffers before its results. Its graph has the sizes of the example,
+or symbols for those that were declared dynamic. Arrays have sizes, so it is one program for each.
 
-Sharp edges. `ExportedProgram.run_decompositions` makes a program for inference: what the module did
-under `torch.no_grad()` is not marked there. Take gradients of the program as it was exported.
+Sharp edges. `ExportedProgram.run_decompositions` makes a program for inference: it does not mark
+operations under `torch.no_grad()`. Take gradients of the program as it was exported.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from ._keys import random_key
 from ._tensor import Tensor
 from ._typing import Args, Argument, Kwargs, Payload, State
 
-# What is trained, and frozen parameters and buffers.
+# Trained parameters; frozen parameters and buffers.
 Held: TypeAlias = tuple[State, State]
 
 
 def split(every: State, trained: Collection[str]) -> Held:
-    """What a program holds, by whether its name is that of a parameter that is trained."""
+    """Return the arrays of a program whose names are in `trained`, and the others."""
     rest = {n: x for n, x in every.items() if n not in trained}
     return {n: x for n, x in every.items() if n in trained}, rest
 
 
 def exported(program: torch.export.ExportedProgram) -> tuple[Held, _Exported, str]:
-    """What an exported program holds, how it runs on payloads, and its name."""
+    """Return the arrays of an exported program, its function of payloads, and its name."""
     made = _Exported(program)
     name = getattr(program.graph_module, "_name", None) or "exported"
     return split(made.params, made.trained), made, name
@@ -132,7 +132,7 @@ class _Exported:
         return pytree.tree_unflatten(results, self.program.call_spec.out_spec), written
 
     def _flat(self, args: Args, kwargs: Kwargs) -> list[Argument]:
-        """The leaves of the arguments, of the structure, sizes and dtypes that were exported."""
+        """Return the leaves of arguments, with the exported structure, sizes and dtypes."""
         flat = flattened(self.program.call_spec.in_spec, tuple(args), dict(kwargs))
         specs = [s for s in self.inputs if s.kind is InputKind.USER_INPUT]
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}

@@ -20,7 +20,7 @@ _BY_NAME = {
 
 
 def functional_of(op: OpOverload) -> OpOverload | None:
-    """The operation that gives what `op` would write; `None` where torch has none."""
+    """The operation that returns the values that `op` writes; `None` where torch has none."""
     packet, name = op.overloadpacket, op._overloadname
     short = packet.__name__
     if torch.Tag.out in op.tags:
@@ -37,7 +37,7 @@ def functional_of(op: OpOverload) -> OpOverload | None:
 
 
 def _same_name(functional: OpOverloadPacket, op: OpOverload) -> OpOverload | None:
-    """The overload of the same name, if it takes the same: `pow_.Scalar` is no `pow.Scalar`."""
+    """The overload of the same name and arguments: `pow_.Scalar` is no `pow.Scalar`."""
     if op._overloadname not in functional.overloads():
         return None
     found = getattr(functional, op._overloadname)

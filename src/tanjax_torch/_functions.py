@@ -1,16 +1,16 @@
 """Torch's functions on structured tensors: each call is one natural node.
 
-Torch asks a tensor's class first (`__torch_function__`) what a function is. Here it is a JAX
-function of the payloads: for products, sums and solves the operation of tanjax itself, and for
-every other function of torch that function, run once on tensors over JAX's tracers, where
-`__torch_dispatch__` finds our operations again. Compiled, and differentiated by JAX with our rules,
-it is one node of the graph (`_natural`).
+Torch lets a tensor's class replace each function (`__torch_function__`). Here the replacement is a
+JAX function of the payloads. For products, sums and solves it is the operation of tanjax itself.
+Any other function of torch runs once on tensors over JAX's tracers, where `__torch_dispatch__`
+finds our operations again. Compiled, and differentiated by JAX with our rules, it is one node of
+the graph (`_natural`).
 
-What is no function of numbers (`requires_grad_`, `size`, hooks) goes to torch as it is. What writes
-in place goes to the dispatcher if no gradient flows there; otherwise it is refused.
+Functions without numbers (`requires_grad_`, `size`, hooks) go to torch unchanged. Writes in place
+go to the dispatcher if no gradient flows there; otherwise they raise.
 
-Sharp edges. A function that needs values (`nonzero`, `item`) runs without compilation. Numbers that
-are no operands of `+ - * /` are part of what is compiled.
+Sharp edges. A function that needs values (`nonzero`, `item`) runs without compilation. Numbers are
+constants of the compiled function, unless they are operands of `+ - * /`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _DIRECT: dict[Function, Function] = {}
 
 
 def _direct(function: Function, *names: str) -> None:
-    """Let torch's functions and methods of these names be one of ours, numbers being operands."""
+    """Replace torch's functions and methods of these names; numbers become operands."""
     for name in names:
         for place in (torch, _T, torch.linalg, F):
             known = getattr(place, name, None)
@@ -142,7 +142,7 @@ def torch_function(func: Function, types: Types, args: Args, kwargs: Kwargs) -> 
         return _answer(func, args, kwargs)
     of_unit = bool(args) and isinstance(args[0], QuantityTensor)
     if of_unit and is_view(func, args) and not is_followed(args[0]):
-        return _by_torch(func, args, kwargs)  # its numbers have a memory, with views in it
+        return _by_torch(func, args, kwargs)  # its numbers have a memory with views
     out = _answer(func, args, kwargs)
     if _has_steps(args):
         return out
@@ -179,19 +179,19 @@ def _answer(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
         return _value(func, name, args)
     elif _writes(name, kwargs):
         return _written(func, name, args, kwargs)
-    elif name == "view_as" and args[0] is args[1]:  # by which torch finds a parameter's node
+    elif name == "view_as" and args[0] is args[1]:  # torch finds a parameter's node so
         return _call_direct(operations.clone, args[:1], {})
     return _traced(func, name, args, kwargs)
 
 
 def _lowered(t: Argument) -> Argument:
-    """An operand in the dtype of `torch.autocast`, but in double precision, as torch has it."""
+    """Cast an operand to the dtype of `torch.autocast`; double precision stays, as in torch."""
     is_single = isinstance(t, torch.Tensor) and t.dtype in _SINGLE
     return t.to(torch.get_autocast_dtype("cpu")) if is_single else t
 
 
 def _have_units(tree: PyTree) -> bool:
-    """Whether a structured operand is a dense quantity, and no other is anything else."""
+    """True if there are structured operands, and all of them are dense quantities."""
     kinds = [type(t) for t in _tensors(tree) if isinstance(t, StructuredTensor)]
     return bool(kinds) and all(kind is QuantityTensor for kind in kinds)
 
@@ -201,7 +201,7 @@ def _has_steps(args: Args) -> bool:
 
 
 def _needs_torch(args: Args) -> bool:
-    """Whether an operand is in stored coordinates, or of a type for which there are entries."""
+    """True if an operand is in stored coordinates, or of a type with its own entries."""
     if _has_steps(args):
         return True
     held = [a._place.read() for a in args if isinstance(a, Tensor)]
@@ -210,7 +210,7 @@ def _needs_torch(args: Args) -> bool:
 
 
 def _is_inner(name: str) -> bool:
-    """Whether torch means a tensor and not its numbers: `_make_dual` gives it a tangent."""
+    """True if torch means a tensor and not its numbers: `_make_dual` gives it a tangent."""
     return name.startswith("_") and not name.startswith(("__", "_foreach"))
 
 
@@ -219,15 +219,15 @@ def _by_torch(func: Function, args: Args, kwargs: Kwargs) -> Outcome:
         return func(*args, **kwargs)
 
 
-# While torch differentiates, hooks and checkpoints compute with functions, too, which `_by_torch`
-# would not bring here. So torch is called by ways on which it does not ask for the class.
+# While torch differentiates, hooks and checkpoints call functions, too. `_by_torch` would not bring
+# those here. So these entries to torch do not ask for the tensor's class.
 
 
 def _backward(
     outputs: Args, grad_tensors: Outcome = None, inputs: Args | None = None, **kwargs: Argument
 ) -> None:
     backward = torch.autograd.backward
-    if not _has_edges((*outputs, *(inputs or ()))):  # torch says so
+    if not _has_edges((*outputs, *(inputs or ()))):  # torch raises its error
         return _by_torch(backward, (outputs, grad_tensors), {**kwargs, "inputs": inputs})
     edges = list(map(_edge, inputs)) if inputs else None
     bars = _started(outputs, grad_tensors)
@@ -248,7 +248,7 @@ def _has_edges(tensors: Args) -> bool:
 
 
 def _started(outputs: Args, gradients: Outcome) -> Outcome:
-    """Gradients of outputs, with the ones that torch takes for scalars."""
+    """Return gradients of outputs, with the default 1 for scalars."""
     if isinstance(gradients, torch.Tensor):
         gradients = (gradients,)
     bars = [None] * len(outputs) if gradients is None else list(gradients)
@@ -274,7 +274,7 @@ def _writes(name: str, kwargs: Kwargs) -> bool:
 
 
 def _written(func: Function, name: str, args: Args, kwargs: Kwargs) -> Outcome:
-    """In place: only where no gradient is to flow through what was there, or what is written."""
+    """Write in place if no gradient flows through the old or the new numbers; else raise."""
     tensors = list(_tensors((args, kwargs)))
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         if tensors and tensors[0].requires_grad and tensors[0].is_leaf:
@@ -330,7 +330,7 @@ def _call_direct(function: Function, args: Args, kwargs: Kwargs) -> Tensor:
 
 
 def _as_call(func: Function, key: Arguments) -> Call:
-    """A function of torch as one of payloads, which says how its results are built."""
+    """Return a function of torch as one of payloads, which also returns a `Built`."""
 
     def run(*payloads: Payload) -> tuple[Payloads, Built]:
         args, kwargs = key.fill([tensor(x) for x in payloads])
@@ -350,7 +350,7 @@ def below() -> Iterator[None]:
 
 
 class NeedsKey(Exception):
-    """Random numbers were asked for where a function is compiled."""
+    """A compiled function asked for random numbers."""
 
 
 class _NoKey:
@@ -363,7 +363,7 @@ def _no_keys() -> contextlib.AbstractContextManager[None]:
 
 
 def _taken(out: Outcome, found: list[Payload]) -> Build:
-    """Take the tensors out of a result; the function that puts others in their places."""
+    """Append the tensors of a result to `found`; return a function that builds it from others."""
     if isinstance(out, torch.Tensor):
         found.append(payload_of(out) if not hasattr(out, "_place") else out._place.read())
         return next
@@ -383,7 +383,7 @@ def _traced_call(func: Function, key: Arguments, policy: str, dtype: torch.dtype
 
 def _traced(func: Function, name: str, args: Args, kwargs: Kwargs) -> Outcome:
     if _has_steps(args) and not torch.is_grad_enabled():
-        return _by_torch(func, args, kwargs)  # an optimiser's: another number in every step
+        return _by_torch(func, args, kwargs)  # an optimiser has another number in every step
     key, operands = cut(args, kwargs, _is_tensor)
     try:
         call = _traced_call(func, key, densify_mode(), torch.get_default_dtype())

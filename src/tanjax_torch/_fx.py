@@ -1,18 +1,18 @@
 """Graphs of torch, run on arrays.
 
-A graph of ATen operations that write nothing (`make_fx`, `torch.export`, what `torch.compile` hands
-on) is a program on payloads as it stands: each node is a lookup in the table of operations, with no
-tensor in between, so a structured array goes in and out as what it is.
+`make_fx`, `torch.export` and `torch.compile` make graphs of ATen operations that write nothing.
+Such a graph is a program on payloads as it stands: each node is a lookup in the table of
+operations. No tensor lies in between, so a structured array keeps its type.
 
     f = tjt.Interpreter(make_fx(lambda d, x: d @ x)(torch.eye(3), torch.ones(3)))
     jax.jit(f)(tj.Diagonal(d), x)  # matmul[Diagonal, Dense]
 
-Any other graph (in-place operations, calls of modules and of torch's functions) is run on tensors
+Any other graph (in-place operations, calls of modules and of torch's functions) runs on tensors
 over the same arrays. Both are functions of arrays, under all transformations of JAX.
 
 Sharp edges. `aten.detach` in a graph cuts the gradient, as it does when torch runs the graph. Sizes
-are those of the arrays, numbers at trace time. An assertion on values is checked where these are
-known, which they are not under `jax.jit`.
+are those of the arrays, numbers at trace time. Assertions on values are not checked under
+`jax.jit`, where the values are unknown.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from .ops._asserts import has_metadata, holds
 
 aten = torch.ops.aten
 
-# Write their running statistics, which their schemas do not say.
+# They write their running statistics, which their schemas do not declare.
 _WRITES = ("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index")
 _IN_ORDER = torch.ops.higher_order.with_effects
-_DRAWS = torch.ops.higher_order.run_and_save_rng_state  # in what a pass backward computes again
+_DRAWS = torch.ops.higher_order.run_and_save_rng_state  # in recomputed code
 _DRAWS_AGAIN = torch.ops.higher_order.run_with_rng_state
 _ARITHMETIC = ("_operator", "math", "builtins")  # of sizes, in graphs of nothing but ATen
 
 
 def is_functional(graph: torch.fx.Graph) -> bool:
-    """Whether every node is an ATen operation that writes nothing, or arithmetic of sizes."""
+    """True if every node is an ATen operation that writes nothing, or arithmetic of sizes."""
     return all(
         node.op in ("placeholder", "output")
         or (node.op == "get_attr" and not isinstance(_attribute(node), torch.nn.Module))
@@ -71,19 +71,19 @@ def _attribute(node: torch.fx.Node) -> object:
 
 
 def called(node: torch.fx.Node) -> Function:
-    """What a node calls, also where torch keeps calls in order, or their random numbers."""
+    """Return the function that a node calls, behind torch's wrappers for order and randomness."""
     if node.target is _DRAWS:
         return node.args[0]
     return node.args[1] if node.target in (_IN_ORDER, _DRAWS_AGAIN) else node.target
 
 
 def draws_again(node: torch.fx.Node) -> bool:
-    """Whether a node draws the numbers that another has drawn."""
+    """True if a node draws the numbers that another has drawn."""
     return bool(node.target is _DRAWS_AGAIN)
 
 
 def is_pure(target: Function) -> bool:
-    """Whether what a node calls writes nothing, and is an ATen operation or of sizes."""
+    """True if a function is an ATen operation that writes nothing, or arithmetic of sizes."""
     if isinstance(target, OpOverload):
         return not target._schema.is_mutable and target._opname not in _WRITES
     home = getattr(target, "__module__", None) or ""
@@ -131,7 +131,7 @@ class Interpreter(torch.fx.Interpreter):
         return on_tensors(lambda held, *a, **k: call(held, a, k), held, args, kwargs)
 
     def _flat(self, args: tuple[Argument, ...], kwargs: Kwargs) -> Args:
-        """Arguments in the order of the graph, which is not that of a dict's keys under JAX."""
+        """Return arguments in the order of the graph: JAX orders the keys of a dict otherwise."""
         info = getattr(self.graph._codegen, "pytree_info", None)
         if info is None or info.in_spec is None:
             return inspect.signature(self.module.forward).bind(*args, **kwargs).args
@@ -202,7 +202,7 @@ def _plain(a: Argument) -> Argument:
 
 
 def flattened(spec: pytree.TreeSpec, args: tuple[Argument, ...], kwargs: Kwargs) -> list[Argument]:
-    """The leaves of arguments, for a program that was traced with arguments of a structure."""
+    """Return the leaves of arguments, which must have the structure of a traced program."""
     named = spec.num_children == 2 and spec.child(0).type is tuple and spec.child(1).type is dict
     try:
         return spec.flatten_up_to((args, kwargs) if named else args)
@@ -232,7 +232,7 @@ def on_tensors(
     kwargs: Kwargs,
     key: jax.Array | None = None,
 ) -> tuple[PyTree, State]:
-    """What `call(tensors by name, *args, **kwargs)` gives, and what it wrote into the state.
+    """Return the result of `call(tensors by name, *args, **kwargs)`, and the changed state.
 
     **Raises:** `MutationError` if it writes into an argument.
     """
@@ -286,7 +286,7 @@ def state_of(module: torch.nn.Module) -> State:
 
 
 def written(what: str, names: Iterable[str]) -> MutationError:
-    """The error for a program that changed its state, where the state is not given back."""
+    """The error for a program that changed its state, if the caller does not return it."""
     return MutationError(
         message(
             f"{what} writes into {', '.join(map(repr, names))}.",

@@ -1,8 +1,8 @@
-"""Views of structured arrays: arrays of their own, which follow their base and are never written.
+"""Views of structured arrays: read-only arrays that follow their base.
 
-`k.t()` of a `Diagonal`, or `k.diagonal()`, has no memory in common with `k`: what is stored is not
-the matrix. In torch it is a view, so it is computed anew once `k` has changed, as a view shows what
-its base holds; and a write, which could not reach `k`, is refused.
+`k.t()` of a `Diagonal`, or `k.diagonal()`, has no memory in common with `k`, which does not store
+its matrix. In torch it is a view, and a view shows the numbers of its base. So it is computed again
+once `k` has changed. A write could not reach `k`, so it raises.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARTS = (int, slice, type(None), type(...))
 
 
 def image(base: Place, get: Change, value: Payload, name: str) -> View:
-    """The place of a view of what another place holds, of which it shares no memory.
+    """The place of a view that shares no memory with its base.
 
     **Raises:** `AliasError` where it is written.
     """
@@ -61,7 +61,7 @@ def linked(
 
 
 def is_view(func: Function, args: Args) -> bool:
-    """Whether torch takes a view of the first argument, where it can."""
+    """True if torch takes a view of the first argument where it can."""
     name = _name(func)
     return name in _VIEWS or (name == "__getitem__" and _is_part(args[1]))
 

@@ -1,8 +1,8 @@
 """An entry of the table, compiled: once for the arguments that are no arrays and no numbers.
 
-The arguments of a call are cut in two. What is an array or a number goes through `jax.jit` as it
-is; the rest (dims, flags, dtypes) is the key under which the compiled function is kept. Under a
-trace of JAX the same function is inlined.
+The arguments of a call are cut in two. Arrays and numbers go through `jax.jit` as they are. The
+rest (dims, flags, dtypes) is the key under which the compiled function is kept. Under a trace of
+JAX the same function is inlined.
 
 Sharp edges. Random operations draw their key outside, where each call has another one. Numbers
 become arrays with weak types inside, and no weak type comes out: torch has none.
@@ -26,8 +26,8 @@ from ._registry import Entry
 from ._static import frozen, thawed
 from ._typing import Args, Argument, Function, Kwargs, Outcome, Payload, RandomKey
 
-_default = torch.get_default_dtype  # what integers become: another one, another function
-_HOLE = object()  # in a key: here goes an argument that is traced
+_default = torch.get_default_dtype  # the dtype of quotients of integers: part of the key
+_HOLE = object()  # in a key: the place of a traced argument
 _NUMBERS = (float, int, complex)
 Named: TypeAlias = tuple[tuple[str, Hashable], ...]
 
@@ -102,7 +102,7 @@ class Kernel:
 
 
 def _sorted(a: Argument, kind: str, dynamic: list[Payload]) -> Hashable:
-    """Put an argument among the traced ones, or give what the key keeps of it."""
+    """Append an argument to the traced ones, or return its part of the key."""
     if kind == "tensor":
         if a is None:
             return None
@@ -115,7 +115,7 @@ def _sorted(a: Argument, kind: str, dynamic: list[Payload]) -> Hashable:
 
 
 def _values(args: Args, kwargs: Kwargs) -> contextlib.AbstractContextManager[object]:
-    """Where an entry has the values of its arguments, if these are constants under a trace."""
+    """Return a context in which constants have values under a trace."""
     if under_trace():
         leaves = jax.tree.leaves((args, kwargs))
         if not any(isinstance(x, jax.core.Tracer) for x in leaves):
@@ -125,9 +125,9 @@ def _values(args: Args, kwargs: Kwargs) -> contextlib.AbstractContextManager[obj
 
 @contextlib.contextmanager
 def _as_torch(op: OpOverload) -> Iterator[None]:
-    """Entries promote by torch's rules, however strict JAX is set up to be, and raise its errors.
+    """Set JAX's promotion for entries, which use torch's rules, and raise torch's errors.
 
-    A `TypeError` of JAX would become Python's "unsupported operand type(s)", without its words.
+    Python would replace a `TypeError` of JAX by "unsupported operand type(s)".
     """
     try:
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -139,7 +139,7 @@ def _as_torch(op: OpOverload) -> Iterator[None]:
 
 
 def _key(generator: torch.Generator | None) -> RandomKey | None:
-    """A key; `None` where only a draw is to raise: attention has a dropout, often of 0."""
+    """Return a key, or `None` without one, so that only a draw raises: dropout may be 0."""
     try:
         return next_key(generator)
     except NoRuleError:
@@ -151,7 +151,7 @@ def _generator(args: Args) -> torch.Generator | None:
 
 
 def settled(out: Outcome) -> Outcome:
-    """Results without weak types."""
+    """Return results without weak types."""
     if isinstance(out, (list, tuple)):  # also one with names, which takes no list
         found = [settled(x) for x in out]
         return found if isinstance(out, list) else tuple(found)

@@ -1,21 +1,21 @@
-"""Where the numbers of torch's random operations come from: its generator, or a key of JAX.
+"""The source of numbers for torch's random operations: its generator, or a key of JAX.
 
 JAX draws from keys, torch from a generator with a state. Each random operation takes 64 bits from
-torch's generator as its key, so `torch.manual_seed` governs, a state saved and restored gives the
-same numbers again, and `generator=` means what it says. Numbers are JAX's: other than torch's.
+torch's generator as its key. So `torch.manual_seed` and `generator=` work, and a state saved and
+restored gives the same numbers again. The numbers are JAX's and differ from torch's.
 
     torch.manual_seed(0)
     F.dropout(t)  # the same at each run
 
 Under a trace of JAX (`jax.jit`) such a draw would happen once, while tracing, and the compiled
-program would repeat it at each call. So a key is asked for there:
+program would repeat it at each call. So you must give a key there:
 
     with tjt.random_key(key):
         torch.func.functional_call(model, params, x)
 
-Sharp edges. Within `random_key` torch's default generator is set to a fixed state, to count the
-draws, and set back afterwards: what is drawn follows from the key alone, and a block that is run
-again from a restored state (`torch.utils.checkpoint`) draws the same again.
+Sharp edges. Within `random_key` torch's default generator has a fixed start and counts the draws;
+its state is restored afterwards. So all numbers follow from the key alone. A block that runs again
+from a restored state (`torch.utils.checkpoint`) draws the same numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ with jax.ensure_compile_time_eval():
 
 
 def under_trace() -> bool:
-    """Whether JAX is tracing now, whatever the arguments at hand are."""
+    """True if JAX is tracing now, even if no argument is a tracer."""
     return bool(get_opaque_trace_state() != _OUTSIDE)
 
 
@@ -64,7 +64,7 @@ def random_key(key: jax.Array) -> Iterator[None]:
 
 @contextlib.contextmanager
 def drawn_key(key: jax.Array) -> Iterator[None]:
-    """Inside of a kernel: the key that its caller has drawn, split for each further draw."""
+    """Set the key inside of a kernel, drawn by its caller; each further draw splits it."""
     token = _GIVEN.set((False, [key]))
     try:
         yield
@@ -106,7 +106,7 @@ def key_of(state: jax.Array) -> jax.Array:
 
 
 def _bits(generator: torch.Generator | None) -> Numbers:
-    with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked: 0.3 us
+    with torch._C._DisableTorchDispatch():  # skips a mode of the caller's: 0.3 us
         drawn = torch.randint(-_HALF, _HALF, (2,), dtype=torch.int32, generator=generator)
         return drawn.numpy().view(np.uint32)
 

@@ -1,9 +1,9 @@
 """Structured tensors as torch keeps them: leaves, copies, files, trees.
 
 * A leaf gets a hook that turns a matrix that arrives as its gradient into a structural one
-  (`tj.pullback_of_destructure`), whichever way the leaf began to require a gradient.
-* For `torch.func` a structured tensor is a tree: what it stores. So `torch.func.grad` gives what
-  `jax.grad` does, and `torch.func.vmap` maps over the leading axes of all fields.
+  (`tj.pullback_of_destructure`). All ways to require a gradient install it.
+* For `torch.func` a structured tensor is the tree of its fields. So `torch.func.grad` agrees with
+  `jax.grad`, and `torch.func.vmap` maps over the leading axes of all fields.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _PROJECTION = Call(_project)
 
 
 class _Tree:
-    """How a structured tensor is built from what it stores."""
+    """The structure of a structured tensor, which builds it from its fields."""
 
     def __init__(self, payload: Payload) -> None:
         leaves, self.tree = jax.tree.flatten(payload)
@@ -116,7 +116,7 @@ def _flatten(t: StructuredTensor) -> tuple[list[torch.Tensor], _Tree]:
     place: Place | _Assembly = t._place
     if type(place) is _Assembly:
         return place.children, place.tree
-    with temporarily_clear_interpreter_stack():  # it is no tensor of any transform that runs
+    with temporarily_clear_interpreter_stack():  # no running transform owns it
         return list(apply(_FIELDS, [t])), _Tree(place.read())
 
 
@@ -141,7 +141,7 @@ class _Filled:
 
 
 class _Assembly:
-    """The memory of a structured tensor whose numbers are tensors of a transform that runs."""
+    """The memory of a structured tensor whose numbers are tensors of a running transform."""
 
     def __init__(self, children: list[torch.Tensor], tree: _Tree) -> None:
         self.children, self.tree = children, tree
@@ -173,7 +173,7 @@ def _assembled(children: list[torch.Tensor], tree: _Tree) -> StructuredTensor:
 
 
 def assembled(t: Argument) -> Argument:
-    """A tensor as the transform of `torch.func` that runs follows it."""
+    """Return a tensor in the form that the running transform of `torch.func` follows."""
     place = getattr(t, "_place", None)
     return place.made() if type(place) is _Assembly else t
 

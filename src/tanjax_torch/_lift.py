@@ -1,9 +1,9 @@
-"""A plain torch tensor among ours: it is lifted, and said to be.
+"""Lift a plain torch tensor that meets ours, with a warning.
 
-The rule, once: a plain tensor without axes is a number, one of integers or bools is an index or a
-mask, and so is one of nothing but 0 and minus infinity, as torch makes it for attention: they join
-in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first time; one that
-requires a gradient, or that would be written, is refused (`TensorError`).
+A plain tensor without axes is a number. One of integers or bools is an index or a mask. One that
+contains only 0 and minus infinity is a mask, as torch makes it for attention. tanjax lifts all of
+these silently. It copies any other into an array of JAX, with a `LiftWarning` the first time. A
+plain tensor that requires a gradient, or that would be written, raises `TensorError`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LiftWarning(UserWarning):
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Lift without a word: for the constants of torch's own decompositions."""
+    """Lift without a warning: for the constants of torch's own decompositions."""
     token = _QUIET.set(True)
     try:
         yield
@@ -77,7 +77,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
 
 
 def _is_mask(t: torch.Tensor) -> bool:
-    """Whether it is a mask to be added to scores: attention with `is_causal` makes one itself."""
+    """True for a mask to be added to scores: attention with `is_causal` makes one itself."""
     if not t.is_floating_point():
         return False
     out = t.isneginf()
@@ -85,7 +85,7 @@ def _is_mask(t: torch.Tensor) -> bool:
 
 
 def _differentiating() -> bool:
-    """Whether torch differentiates: its formulas make plain numbers of their own."""
+    """True if torch differentiates: its formulas make plain numbers of their own."""
     forward = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
     return forward or torch._C._current_graph_task_id() != -1
 

@@ -4,9 +4,9 @@ Torch differentiates operation by operation, and its formulas know no structure.
 whole JAX function: its output is the function, its backward is JAX's pullback (our natural rules,
 our units), which is a node again. So double backward, `torch.func` and hooks need nothing more.
 
-What a backward pass keeps. If nobody asks for second derivatives, the residuals of JAX's pullback,
-saved as torch saves tensors (`checkpoint` and hooks on saved tensors see them). With
-`create_graph=True` and under `torch.func`, the inputs, and the function is computed again.
+Memory. For first derivatives a node keeps the residuals of JAX's pullback. It saves them as torch
+saves tensors, so `checkpoint` and hooks on saved tensors see them. With `create_graph=True` and
+under `torch.func` it keeps the inputs, and computes the function again.
 
 A gradient of a structured tensor is structural everywhere (`_structural`): at a leaf it is
 `jax.grad`'s, in the middle of a graph it goes into the next pullback without a matrix being made.
@@ -63,7 +63,7 @@ Plain: TypeAlias = bool | tuple[bool, ...] | None
 
 
 class Call:
-    """A JAX function of payloads, with what is derived from it, each compiled once.
+    """A JAX function of payloads and its pullbacks, each compiled once.
 
     **Arguments:** `function`, from payloads to a tuple of payloads; `by_matrix`: it uses structured
     arrays as the matrices that they stand for, and does not read their fields; `builds`: it returns
@@ -73,7 +73,7 @@ class Call:
     def __init__(self, function: Function, by_matrix: bool = True, builds: bool = False) -> None:
         self.function = _settled(function, builds)
         self.by_matrix = by_matrix
-        self.run = jax.jit(self.function, inline=True)  # a program shows what it does
+        self.run = jax.jit(self.function, inline=True)  # jaxprs show its operations
         self._derived: dict[Hashable, Any] = {}  # calls, and pullbacks
 
     def _made(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -134,7 +134,7 @@ class Call:
         return self._made(("push", moving), lambda: Call(tangents, self.by_matrix))
 
     def batched(self, axes: tuple[int | None, ...]) -> Call:
-        """The same for every element of a batch."""
+        """The call mapped over a batch."""
 
         def of_all(*payloads: Payload) -> tuple[Payloads, Built | None]:
             return jax.vmap(self.function, axes)(*payloads)
@@ -144,14 +144,14 @@ class Call:
 
 @jax.tree_util.register_static
 class Built:
-    """How a result is built from its tensors: a function, which JAX carries as it is."""
+    """A function that builds a result from its tensors, as static data of JAX's pytrees."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
 
 
 def _settled(function: Function, builds: bool) -> Settled:
-    """Results without weak types, and how they are built."""
+    """Return the function with results without weak types, and with their `Built`."""
 
     def run(*payloads: Payload) -> tuple[Payloads, Built | None]:
         outs, build = function(*payloads) if builds else (function(*payloads), None)
@@ -163,8 +163,8 @@ def _settled(function: Function, builds: bool) -> Settled:
 class _Run:
     """One call on its way through torch: the function, and the pullback if there is one.
 
-    `plain`: whether plain tensors are given back, for all results or for each of them. If it is
-    `None`, plain operands that require a gradient are refused, and all results are ours.
+    `plain`: true to return plain tensors, for all results or for each of them. If it is `None`,
+    plain operands that require a gradient raise, and all results are ours.
     """
 
     def __init__(self, call: Call, inner: bool = False, plain: Plain = None) -> None:
@@ -185,13 +185,13 @@ class _Run:
         return self.tensors(outs)
 
     def as_inputs(self, tensors: Sequence[torch.Tensor], which: Sequence[int]) -> Plain:
-        """What `plain` is for gradients: a gradient is plain where its input is."""
+        """Return `plain` for gradients: a gradient is plain where its input is."""
         if self.plain is None:
             return None
         return tuple([not isinstance(bottom(tensors[i]), Tensor) for i in which])
 
     def tensors(self, outs: Payloads) -> tuple[torch.Tensor, ...]:
-        """Results as tensors: plain ones where they are asked for, of arrays that torch has too."""
+        """Return results as tensors: plain where requested, for arrays that torch has, too."""
         kinds = self.plain if isinstance(self.plain, tuple) else [self.plain] * len(outs)
         return tuple([_as_asked(x, k, self.inner) for x, k in zip(outs, kinds, strict=True)])
 
@@ -202,7 +202,7 @@ def _as_asked(x: Payload, plainly: bool | None, inner: bool) -> torch.Tensor:
 
 
 class _Held:
-    """A structured tensor that `torch.func` must not look into: it is a tree for torch."""
+    """A structured tensor, hidden from `torch.func`, which would flatten it as a tree."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -217,7 +217,7 @@ def _shown(t: Given) -> torch.Tensor:
 
 
 class Node(torch.autograd.Function):
-    """The function as torch sees it."""
+    """The function as a `torch.autograd.Function`."""
 
     @classmethod
     def apply(cls, run: _Run, *tensors: Given) -> tuple[Tensor, ...]:
@@ -292,7 +292,7 @@ class Node(torch.autograd.Function):
 
 
 def _inputs(ctx: Context) -> tuple[list[torch.Tensor], Sequence[Tensor]]:
-    """The tensors of a call, and what else was saved."""
+    """The tensors of a call, and its other saved values."""
     saved = ctx.saved_tensors
     rest = iter(saved)
     tensors = [ctx.held[i] if i in ctx.held else next(rest) for i in range(ctx.count)]
@@ -307,7 +307,7 @@ def _remember_point(bar: torch.Tensor, primal: torch.Tensor) -> None:
 
 
 def bottom(t: torch.Tensor) -> torch.Tensor:
-    """The tensor inside of all that `torch.func` wraps around it."""
+    """The tensor inside of all wrappers of `torch.func`."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     return t
@@ -322,12 +322,12 @@ def _transforming() -> bool:
 
 
 def apply(call: Call, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
-    """The outputs of a call, as tensors; a node of torch's graph where one is wanted."""
+    """Return the outputs of a call as tensors, with a node of torch's graph if gradients flow."""
     return _applied(_Run(call), tensors)
 
 
 def built(call: Call, tensors: Sequence[torch.Tensor], plainly: Plain = None) -> PyTree:
-    """The result of a call that says how it is built from its outputs; `plainly`: see `_Run`."""
+    """Return the result of a call with a `Built`; `plainly`: see `plain` of `_Run`."""
     run = _Run(call, plain=plainly)
     outs = _applied(run, tensors)
     assert run.built is not None
@@ -335,7 +335,7 @@ def built(call: Call, tensors: Sequence[torch.Tensor], plainly: Plain = None) ->
 
 
 def _applied(run: _Run, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
-    if recorder() is not None:  # what it follows, or does not, would be a constant of its graph
+    if recorder() is not None:  # the result would be a constant of its graph
         raise unrecorded("a function of JAX")
     if _transforming():
         run.inner = True
@@ -347,19 +347,19 @@ def _applied(run: _Run, tensors: Sequence[torch.Tensor]) -> Sequence[Tensor]:
     run.keeps = bool(run.moving)
     for i in run.moving:
         if run.plain is None and not isinstance(tensors[i], Tensor):
-            lifted(tensors[i])  # a plain tensor that requires a gradient is refused
+            lifted(tensors[i])  # raises for a plain tensor that requires a gradient
     if not run.keeps and torch.autograd.forward_ad._current_level < 0:
         return run.forward(tensors)
     return Node.apply(run, *tensors)
 
 
 def _alive(t: torch.Tensor) -> torch.Tensor:
-    """A tensor of a transform that has ended, as what it was outside of it."""
+    """Unwrap a tensor of a transform that has ended."""
     return torch._C._functorch.unwrap_if_dead(t) if type(t) is torch.Tensor else t
 
 
 def as_tensor(x: torch.Tensor | Arraylike) -> torch.Tensor:
-    """An operand as a tensor: a number stays weak, it takes the dtype of what it meets."""
+    """Return an operand as a tensor; a number stays weak and takes the dtype of other operands."""
     if isinstance(x, torch.Tensor):
         return x
     return tensor(x if is_structured(x) else jnp.asarray(x))

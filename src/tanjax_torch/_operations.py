@@ -1,8 +1,8 @@
-"""Which function of tanjax an operation of ATen is, for structured arrays and quantities.
+"""The function of tanjax for each operation of ATen on structured arrays and quantities.
 
 Each function takes payloads and the arguments of the schema, and returns `NotImplemented` for a
-case that has no structure. What torch promises, holds: eigenvalues ascend and singular values
-descend, also where a structure has another order.
+case that has no structure. Results keep torch's order, also where a structure has another one:
+eigenvalues ascend and singular values descend.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def zero(a: Payload) -> Payload:
 
 @_is(aten.transpose)
 def transpose(a: Payload, dim0: int, dim1: int) -> Payloadlike:
-    """The transpose; other axes are nobody's structure."""
+    """The transpose of the matrix; an exchange with other axes has no structure."""
     last = {dim0 % a.ndim, dim1 % a.ndim}
     if len(last) == 1:
         return a
@@ -182,13 +182,13 @@ def _quietly_dense(a: Payload) -> Payload:
 
 @_is(aten.linalg_inv_ex)
 def inv_ex(a: Payload, *, check_errors: bool = False) -> tuple[Payload, jax.Array]:
-    """The inverse, and that nothing went wrong: what did is nan."""
+    """The inverse, and an `info` of 0: failures show as NaN."""
     return ops.inv(a), _info(a)
 
 
 @_is(aten._linalg_solve_ex)
 def solve_ex(a: Payload, b: Payload, *, left: bool = True, check_errors: bool = False) -> Payloads:
-    """The solution; the factors are for those who ask for them, and cost nothing under a trace."""
+    """The solution, factors and `info`; under a trace XLA drops unused factors."""
     return (solve(a, b, left=left), *_factors(a), _info(a))
 
 
@@ -248,7 +248,7 @@ def adjoint(a: Payload) -> Payload:
 def cholesky_ex(
     a: Payload, *, upper: bool = False, check_errors: bool = False
 ) -> tuple[Payload, jax.Array]:
-    """The factor, and 1 where the matrix was not positive definite."""
+    """The factor, and 1 where the matrix is not positive definite."""
     factor = cholesky(a, upper)
     pivots = ops.diagonal(factor)
     pivots = stored_of(pivots)
@@ -339,7 +339,7 @@ def to_copy(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
 
 @_is(aten.copy)
 def copy(a: Payload, b: Payload, non_blocking: bool = False) -> Payload:
-    """What a write of `b` into `a` leaves there, if it fits."""
+    """Return the value of `a` after `b` is written into it, if it fits."""
     return b
 
 
@@ -348,7 +348,7 @@ _STATES: ContextVar[bool] = ContextVar("states", default=False)
 
 @contextlib.contextmanager
 def states() -> Iterator[None]:
-    """While it is active, `zeros_like` and its kin make states of optimisers."""
+    """Let `zeros_like` and its kin make states of optimisers, in the `with` block."""
     token = _STATES.set(True)
     try:
         yield
@@ -358,10 +358,10 @@ def states() -> Iterator[None]:
 
 @_is(aten.zeros_like)
 def zeros_like(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
-    """A step of nothing, in stored coordinates; of a quantity, zero in its unit."""
+    """Zeros in the unit of a quantity; a state of an optimiser is in stored coordinates."""
     if is_quantity(a) and not is_structured(a.stored):
         return unitful(jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype)), a.label)
-    if not _STATES.get():  # one of torch's own definitions asks, for a matrix
+    if not _STATES.get():  # for torch's own definitions: a matrix
         made = jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype))
         return unitful(made, a.label) if is_quantity(a) else made
     value = stored_of(a)
@@ -379,7 +379,7 @@ def ones_like(a: Payload, *, dtype: Dtype = None, **_: object) -> Payload:
 
 @_is(aten.full_like)
 def full_like(a: Payload, fill_value: Number, *, dtype: Dtype = None, **_: object) -> Payloadlike:
-    """A state of an optimiser: the number in every stored coordinate."""
+    """The number in every entry; in a state of an optimiser, in every stored coordinate."""
     if is_quantity(a):
         return NotImplemented
     if not _STATES.get():

@@ -21,16 +21,16 @@ _FUNCTORCH: Any = torch._C._functorch
 
 
 class TensorError(RuntimeError):
-    """A tensor that is used or written as ours cannot be."""
+    """A tensor is used or written in a way that tensors of ours do not support."""
 
 
 def is_tensor(x: object) -> bool:
-    """Whether a value is a tensor: the leaves of trees, also where torch sees a tree in one."""
+    """True for a tensor: a leaf of trees, also where torch sees a tree in it."""
     return isinstance(x, torch.Tensor)
 
 
 def copied(t: torch.Tensor) -> jax.Array:
-    """The numbers of a plain tensor as an array of its own.
+    """Copy the numbers of a plain tensor into an array.
 
     **Raises:** `DtypeError` for float64 and complex128 without x64, for integers that do not fit,
     and for tensors that are no arrays of numbers on the CPU.
@@ -57,13 +57,13 @@ def copied(t: torch.Tensor) -> jax.Array:
 
 
 def _constant(values: Numbers) -> jax.Array:
-    """An array with numbers, also while JAX traces: what decides by them can ask for them."""
+    """Return an array with numbers, also while JAX traces: entries may read them."""
     with jax.ensure_compile_time_eval():
         return jax.device_put(values)  # `asarray` would compile for each shape
 
 
 def _numbers(t: torch.Tensor) -> Numbers:
-    with torch._C._DisableFuncTorch():  # it would wrap what is made here
+    with torch._C._DisableFuncTorch():  # it would wrap the tensors made here
         t = t.detach().resolve_conj().resolve_neg()
         if exact_dtype(t.dtype).isbuiltin != 1:
             raw = t.contiguous().view(_bits(t.element_size())).numpy()
@@ -75,7 +75,7 @@ def array_of(x: Arraylike) -> AnyArray:
     """An array, a structured one as it is, or numbers of NumPy or Python as an array.
 
     **Raises:** `DtypeError` for numbers that JAX, as it is set up, does not hold; `TensorError` for
-    what is no array.
+    other types.
     """
     if isinstance(x, jax.Array) or is_structured(x):
         return x
@@ -93,7 +93,7 @@ def array_of(x: Arraylike) -> AnyArray:
 
 
 def unwrapped(t: torch.Tensor) -> torch.Tensor:
-    """The tensor inside of what `torch.func` wraps.
+    """The tensor inside of the wrappers of `torch.func`.
 
     **Raises:** `TensorError` for a batch: its axis would appear.
     """
@@ -111,14 +111,14 @@ def unwrapped(t: torch.Tensor) -> torch.Tensor:
 
 
 def is_followed(t: torch.Tensor) -> bool:
-    """Whether autograd, backward or forward, follows a tensor."""
+    """True if autograd, backward or forward, follows a tensor."""
     if t.requires_grad and torch.is_grad_enabled():
         return True
     return forward_ad._current_level >= 0 and _has_tangent(t)
 
 
 def _has_tangent(t: torch.Tensor) -> bool:
-    """Asked as from above autograd, which answers nothing from below."""
+    """True if a tensor has a tangent; torch only returns it to calls from above autograd."""
     included = torch._C._dispatch_tls_local_include_set()
     none = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
     with torch._C._ForceDispatchKeyGuard(included, none):
@@ -128,7 +128,7 @@ def _has_tangent(t: torch.Tensor) -> bool:
 def plain(x: jax.Array, copy: bool = True) -> torch.Tensor:
     """A plain tensor with the numbers of an array.
 
-    **Arguments:** `copy`: whether it has a memory of its own; if not, nobody may write it.
+    **Arguments:** `copy`: true for a memory of its own; if false, the caller must not write it.
 
     **Raises:** `TensorError` under a trace of JAX, where arrays have no numbers.
     """
@@ -152,7 +152,7 @@ def on_the_host(x: jax.Array) -> Numbers:
 
 
 def check_plain(t: torch.Tensor) -> None:
-    """Refuse what is no dense array of numbers on the CPU. **Raises:** `DtypeError`."""
+    """Refuse all but dense arrays of numbers on the CPU. **Raises:** `DtypeError`."""
     if t.layout is not torch.strided or t.is_nested or t.is_quantized:
         raise DtypeError(
             message(

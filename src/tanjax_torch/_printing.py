@@ -10,7 +10,7 @@ from ._typing import Payload
 
 
 def printed(t: torch.Tensor, payload: Payload) -> str:
-    """`Tensor(...)`: numbers as torch prints them, the dtype, and what autograd knows."""
+    """`Tensor(...)`: numbers as torch prints them, the dtype, and the state of autograd."""
     if isinstance(payload, jax.Array) and not isinstance(payload, jax.core.Tracer):
         with torch._C._DisableTorchDispatch():
             numbers = repr(plain(payload, copy=False))

@@ -1,4 +1,4 @@
-"""Torch's dtypes of results, which are not JAX's.
+"""Torch's dtypes of results, which differ from JAX's.
 
 Torch ranks operands by kind first: a tensor with axes before one without, that before a Python
 number. An operand of a lower rank counts only where it is of a higher category (bool, integer,
@@ -24,7 +24,7 @@ _CATEGORIES = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
 def is_number(x: object) -> bool:
-    """Whether an operand is a Python number, also a traced one."""
+    """True for a Python number, also a traced one."""
     return isinstance(x, (bool, int, float, complex)) or bool(getattr(x, "weak_type", False))
 
 
@@ -100,7 +100,7 @@ def _joined(dtypes: list[DType]) -> DType:
 
 
 def _complex_of(before: DType, now: DType) -> DType:
-    """A lower rank brings its category; a complex number beside floats keeps their precision."""
+    """The dtype for an operand of lower rank; a complex number keeps the precision of floats."""
     if category(now) == 3 and category(before) == 2:
         return _complex(before)
     return now

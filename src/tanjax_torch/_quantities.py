@@ -1,8 +1,8 @@
-"""Torch's functions whose definition by others has numbers in it that fit no unit.
+"""Functions that torch itself defines with numbers that have no unit.
 
-A mask of `dropout` is a number, a tolerance and the guard of a division are lengths where the
-tensor is one. Each function here is torch's on quantities, in terms of functions that have units:
-differentiable, and for quantities of any scale.
+For a tensor of lengths, the mask of `dropout` is a number, but a tolerance and the guard of a
+division are lengths. Each function here is torch's on quantities, in terms of functions that have
+units: differentiable, and for quantities of any scale.
 
 Sharp edges. The `eps` of `normalize` and `cosine_similarity` guards zero alone unless it is a
 quantity, since a small number of metres is a large one of nanometres. `allclose` has no absolute
@@ -30,7 +30,7 @@ from ._typing import Function, Payload, Payloads
 
 OF_QUANTITIES: dict[Function, Function] = {}
 _T = torch.Tensor
-_DEFAULTS = (1e-12, 1e-8)  # of `eps`, which torch hands on
+_DEFAULTS = (1e-12, 1e-8)  # of `eps`, which torch passes on
 
 
 def _is(*functions: Function) -> Callable[[Function], Function]:
@@ -81,14 +81,14 @@ def isclose(
     atol: AnyArray | Tensor | None = None,
     equal_nan: bool = False,
 ) -> Tensor:
-    """Whether entries differ by `atol + rtol |other|` at most; `atol` is a quantity, or 0."""
+    """True where entries differ by `atol + rtol |other|` at most; `atol` is a quantity, or 0."""
     x, other, atol = map(payload_of, (x, other, atol))
     return tensor(np.isclose(x, other, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 @_is(torch.allclose, _T.allclose)
 def allclose(x: Tensor, other: torch.Tensor, *args: object, **kwargs: object) -> bool:
-    """Whether all entries are close."""
+    """True if all entries are close."""
     return bool(isclose(x, other, *args, **kwargs).all())
 
 
@@ -104,7 +104,7 @@ def normalize(
 def cosine_similarity(
     x1: torch.Tensor, x2: torch.Tensor, dim: int = 1, eps: float | Tensor = 1e-8
 ) -> Tensor:
-    """The cosine of the angle between two quantities, whatever their units."""
+    """The cosine of the angle between two quantities of any units."""
     lengths = [_guarded(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
     return ((x1 / lengths[0]) * (x2 / lengths[1])).sum(dim)
 

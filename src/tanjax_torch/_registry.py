@@ -1,8 +1,8 @@
-"""What torch's operations mean on our arrays: one table, read by every way into the bridge.
+"""The table of torch's operations on our arrays, read by every way into the bridge.
 
 An entry is a pure function of payloads: `jax.Array`s, or arrays of our types for a structured one,
-with the arguments of the operation's schema. It knows nothing of tensors, views or autograd; so the
-same entry serves eager calls, graphs of fx, exported programs and `torch.compile`.
+with the arguments of the operation's schema. It has no tensors, views or autograd. So the same
+entry serves eager calls, graphs of fx, exported programs and `torch.compile`.
 
     @implements(aten.addmm)
     def addmm(bias, a, b, *, beta=1, alpha=1):
@@ -12,7 +12,7 @@ Entries are compiled, once for the shapes and the arguments that are no numbers.
 variants are derived from the functional one.
 
 Sharp edges. `Scalar` and `float` arguments are traced, so that a new learning rate does not compile
-anew: an entry that decides by one names it in `static`.
+again. An entry whose Python code branches on one names it in `static`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """What an operation is on payloads of some types."""
+    """An operation on payloads of some types."""
 
     function: Function
-    static: frozenset[str] = frozenset()  # names of numbers to be known while tracing
-    eager: bool = False  # the shapes of its results depend on values: never compiled
-    layout: bool = False  # told, as `contiguous`, how torch has its first tensor in memory
-    check: Function | None = None  # called before, to refuse values that are known
+    static: frozenset[str] = frozenset()  # names of numbers known while tracing
+    eager: bool = False  # result shapes depend on values: never compiled
+    layout: bool = False  # gets `contiguous`: the memory order of its first tensor
+    check: Function | None = None  # called before, to refuse known values
 
 
 DENSE: dict[Op, Entry] = {}
@@ -51,16 +51,15 @@ def implements(
     layout: bool = False,
     check: Function | None = None,
 ) -> Callable[[Function], Function]:
-    """Say what an operation of torch is on payloads.
+    """Register the function of an operation of torch on payloads.
 
     **Arguments:** `what`: operations (`torch.ops.aten.mm`, all its overloads, or one of them,
     `torch.ops.aten.mm.default`), then the types of its tensors in order, `tj.Dense` for any dense
     array; no types mean that all are dense. `static`: names of `Scalar` or `float` arguments that
     the function must know as Python numbers. `eager`: the function needs values, not only shapes.
-    `layout`: it takes `contiguous`, whether torch has its first tensor in order in memory: what
-    torch saves for the derivative of a few operations depends on it. `check`: a function of the
-    same arguments, called before the entry, compiled or not; it raises for values that torch
-    refuses, where they are known.
+    `layout`: the function takes `contiguous`, true if torch has the first tensor in order in
+    memory. The values that torch saves for a few derivatives depend on it. `check`: a function of
+    the same arguments, called before the entry. It raises for known values that torch refuses.
 
     **Returns:** a decorator. The function takes payloads and the arguments of the schema.
 
@@ -127,14 +126,14 @@ def _forget() -> None:
 
 
 def remembered(function: Callable[..., T]) -> Callable[..., T]:
-    """`functools.cache` that a new entry empties."""
+    """Cache as `functools.cache`; a new entry empties the cache."""
     cached = functools.cache(function)
     _CACHES.append(cached.cache_clear)
     return cached
 
 
 def no_rule(op: object, types: tuple[type, ...] = ()) -> NoRuleError:
-    """The error for an operation without entry, with the nearest that have one."""
+    """The error for an operation without entry; it names the nearest that have one."""
     import difflib
 
     names = sorted({str(key).removesuffix(".default") for key in DENSE})

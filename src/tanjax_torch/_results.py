@@ -1,8 +1,8 @@
-"""What a graph of torch gives: arrays that JAX computes, arguments, and views of both.
+"""The results of a graph of torch: arrays that JAX computes, arguments, and views of both.
 
-Torch's graphs keep track of memory: of two results one may be a view of the other, and a result may
-be an argument, or a view of one. A compiled program gives new arrays, so of results that share a
-memory one is computed, and torch takes the views of it.
+Torch's graphs keep track of memory. A result may be a view of another result, an argument, or a
+view of an argument. A compiled program returns new arrays. So it computes one of the results that
+share a memory, and torch takes the views of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Known: TypeAlias = torch.Tensor | int | None  # `None` for a token
 
 
 class Result(NamedTuple):
-    """A result: a view of something that is computed, or of an argument."""
+    """A result: a view of a computed node or of an argument."""
 
     base: Node
     views: tuple[Node, ...]  # from the base to the result
@@ -60,7 +60,7 @@ class Results:
 
 
 def _taken(view: Node) -> Callable[[torch.Tensor, dict[Node, Known]], torch.Tensor]:
-    """How a view is taken of its base, given the sizes that are known."""
+    """Take a view of its base, with the known sizes."""
     target: Function = view.target
     rest, kwargs = view.args[1:], view.kwargs
     if view.all_input_nodes[1:]:

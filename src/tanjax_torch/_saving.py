@@ -1,6 +1,6 @@
-"""What `torch.save` keeps of an array: plain tensors, and names of types and units.
+"""Arrays in the form that `torch.save` keeps: plain tensors, and names of types and units.
 
-A file then holds nothing but what `torch.load(..., weights_only=True)` reads, and no code.
+`torch.load(..., weights_only=True)` reads everything in the file. The file contains no code.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tanjax.units import Unit, unit
 
 from ._plain import TensorError, copied, plain
 
-# A field of an array that is none: a number, a text, a unit, or several.
+# A field that is no array: a number, a text, a unit, or several.
 Part: TypeAlias = Any
-# What a file holds: tensors, numbers and texts, tuples and dicts of them.
+# The contents of a file: tensors, numbers and texts, tuples and dicts of them.
 Saved: TypeAlias = Any
 
 
 def saved(x: AnyArray | Part) -> Saved:
-    """An array as plain tensors, numbers and names."""
+    """Convert an array to plain tensors, numbers and names."""
     if isinstance(x, jax.Array):
         return plain(x)
     if isinstance(x, Unit):
@@ -39,7 +39,7 @@ def saved(x: AnyArray | Part) -> Saved:
 
 
 def loaded(x: Saved) -> AnyArray | Part:
-    """The array again.
+    """Convert the form of `saved` back to an array.
 
     **Raises:** `TensorError` for a type that is not registered.
     """

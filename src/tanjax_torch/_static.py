@@ -1,4 +1,4 @@
-"""Arguments that are no arrays, as keys under which something is kept."""
+"""Arguments that are no arrays, as keys of caches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ._typing import Args, Argument, Kwargs
 
 
 def frozen(a: Argument) -> Hashable:
-    """An argument as a key that can be hashed."""
+    """Return an argument as a key that can be hashed."""
     if isinstance(a, (list, tuple)):
         return tuple([frozen(x) for x in a])
     if isinstance(a, (bool, int, float)):
-        return (type(a), a)  # 1, 1.0 and True are one key, but not one argument
+        return (type(a), a)  # 1, 1.0 and True hash alike and are different arguments
     return None if isinstance(a, torch.Generator) else a
 
 
@@ -61,7 +61,7 @@ def _hashable(x: object) -> Hashable:
 def cut(
     args: Args, kwargs: Kwargs, is_operand: Callable[[object], bool]
 ) -> tuple[Arguments, list[Argument]]:
-    """The operands of a call, and the rest of its arguments."""
+    """Split a call into the key of its arguments and its operands."""
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     operands = [x for x in leaves if is_operand(x)]
     return Arguments([HOLE if is_operand(x) else x for x in leaves], tree), operands

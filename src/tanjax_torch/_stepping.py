@@ -1,11 +1,10 @@
 """Writes into structured tensors: what an optimiser does to a parameter.
 
-A parameter (a leaf that requires a gradient) is a point, and moves in its stored coordinates: what
-is done to it in place, with `torch.no_grad()` or through `p.detach()` and `p.data`, is done field
-by field, and so is everything that is done with a gradient. So `torch.optim` gives the numbers that
-optax gives on trees, and moving averages are those of the fields. Any other structured tensor is
-the matrix that it stands for: in place it takes the result of the operation, if that has its
-structure.
+A parameter (a leaf that requires a gradient) is a point, and moves in its stored coordinates.
+Writes into it, with `torch.no_grad()` or through `p.detach()` and `p.data`, act field by field. So
+do all operations with a gradient. Then `torch.optim` gives the numbers that optax gives on trees,
+and moving averages are those of the fields. Any other structured tensor is the matrix that it
+stands for: a write stores the result of the operation, if that has its structure.
 
 Sharp edges. `w.mul_(0.5)` halves every factor of a parameter that is a `Kronecker`, as weight decay
 does in optax, and halves the matrix where it is no parameter.
@@ -44,9 +43,9 @@ _COORDINATES = (torch.ops.aten.copy, torch.ops.aten.zero)
 def stepped(
     functional: OpOverload, call: Function, target: torch.Tensor, args: Args, kwargs: Kwargs
 ) -> Outcome:
-    """What an operation leaves in a tensor, where some of its operands are structured.
+    """Return the new value of a tensor after an operation with structured operands.
 
-    **Raises:** `CotangentError`, `UnitError`, `TensorError` for what does not fit.
+    **Raises:** `CotangentError`, `UnitError`, `TensorError` for operands that do not fit.
     """
     held = payload_of(target) if isinstance(target, Tensor) else None
     inner = stored_of(held)
@@ -63,7 +62,7 @@ def stepped(
 
 
 def _is_parameter(target: Tensor) -> bool:
-    whole = isinstance(target._place, Root)  # a part of it has no coordinates
+    whole = isinstance(target._place, Root)  # a part of a parameter has no coordinates
     return (target.requires_grad and target.is_leaf) or (whole and target._place.root.is_point)
 
 
@@ -81,7 +80,7 @@ def _zero(held: Payload, inner: Payload) -> Payload:
 
 
 def _fitted(op: OpOverload, held: Payload | None, out: Outcome) -> Outcome:
-    """A result in the type and the unit of what it is written into."""
+    """Return a result in the type and the unit of its target."""
     if isinstance(out, (list, tuple)) or held is None:
         return out
     label = held.label if is_quantity(held) else one

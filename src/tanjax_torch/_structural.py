@@ -1,17 +1,17 @@
-"""What a structured tensor has for a gradient: numbers by field, in stored coordinates.
+"""The gradient of a structured tensor: numbers by field, in stored coordinates.
 
 `D.grad` of a `Kronecker` is a pair of factor cotangents. It has the class of a `Kronecker` and its
-shape, as `jax.grad` gives it, but it is no matrix: its Kronecker product means nothing. So inside
-of the bridge it is held as `Structural`, which knows that its fields are coordinates. The state of
-an optimiser is made of such, too (`torch.zeros_like(p)`).
+shape, as `jax.grad` gives it, but it is no matrix: its Kronecker product means nothing. So the
+bridge holds it as `Structural`, a type whose fields are coordinates. The state of an optimiser is
+structural, too (`torch.zeros_like(p)`).
 
-What torch's optimisers do is entry by entry, and means here: field by field, as optax does on trees
+Torch's optimisers compute entry by entry. Here this means field by field, as optax does on trees
 of parameters. `grad.mul_(0.5)` halves the cotangent of every factor; `p.add_(grad, alpha=-rate)`
 moves every field; norms and sums are those of all stored numbers. Products of matrices, solves and
-the like have no meaning for coordinates and are refused.
+the like have no meaning for coordinates and raise.
 
-Sharp edges. The first operand decides what comes out: a point plus a step is a point, a step plus a
-point (weight decay) is a step.
+Sharp edges. The first operand decides the type of the result: a point plus a step is a point, a
+step plus a point (weight decay) is a step.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Model(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Structural:
-    """A structural cotangent or tangent: the leaves that have one, and in which unit they are."""
+    """A structural cotangent or tangent: the inexact leaves, and their unit."""
 
     __slots__ = ("at", "leaves", "model", "unit")
 
@@ -77,7 +77,7 @@ class Structural:
 
     @classmethod
     def of(cls, tree: PyTree, unit: Unit = one, at: Payload | None = None) -> Structural:
-        """The fields of an array as coordinates."""
+        """Return the fields of an array as coordinates."""
         leaves, treedef = jax.tree.flatten(tree)
         fixed = tuple([None if is_inexact(leaf) else np.shape(leaf) for leaf in leaves])
         moving = [leaf for leaf, s in zip(leaves, fixed, strict=True) if s is None]
@@ -125,7 +125,7 @@ def moved(point: PyTree, leaves: Sequence[Leaf]) -> PyTree:
 
 
 def is_by_field(op: OpOverload) -> bool:
-    """Whether an operation has a meaning for coordinates, entry by entry."""
+    """True if an operation acts entry by entry, so that it has a meaning for coordinates."""
     return torch.Tag.pointwise in op.tags or op.overloadpacket in _BY_FIELD
 
 
@@ -137,8 +137,8 @@ _OVER_ALL = (aten.linalg_vector_norm, aten.norm, aten.sum, aten.max, aten.min)
 def as_matrices(op: OpOverload, args: Args, kwargs: Kwargs) -> list[Argument] | None:
     """The operands of one of torch's derivative formulas, with its gradient as a matrix.
 
-    Torch's own formulas know no coordinates. Where one of them computes with a gradient, and it is
-    known where that was taken, the gradient becomes its matrix; `None` elsewhere.
+    Torch's own formulas know no coordinates. If one of them computes with a gradient, and the point
+    of that gradient is known, the gradient becomes its matrix. Otherwise return `None`.
     """
     in_backward = torch._C._current_graph_task_id() != -1
     values = [*args, *kwargs.values()]
@@ -157,9 +157,9 @@ def _matrix(step: Structural) -> Natural:
 
 
 def structural_call(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
-    """An operation of which an operand is a `Structural`.
+    """Run an operation on operands that include a `Structural`.
 
-    **Raises:** `CotangentError` for one that coordinates do not have.
+    **Raises:** `CotangentError` for an operation that coordinates do not have.
     """
     if op.overloadpacket is aten.add and torch._C._current_graph_task_id() != -1:
         args = _in_coordinates(args)
@@ -185,7 +185,7 @@ def structural_call(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
 
 
 def _in_coordinates(args: Args) -> Args:
-    """Two gradients to be added, of which one is a matrix: it is pulled back where the other is."""
+    """Prepare a sum of two gradients: pull a matrix back to the coordinates of the other."""
     steps = [a for a in args[:2] if type(a) is Structural and a.at is not None]
     dense = [a for a in args[:2] if isinstance(stored_of(a), jax.Array) and a.shape]
     if not (steps and dense):
@@ -206,7 +206,7 @@ def _name(args: Args) -> str:
 
 
 def by_field(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
-    """An operation field by field; a point or a step, as its first operand is.
+    """Run an operation field by field; the result is a point or a step, as the first operand.
 
     **Raises:** `CotangentError` for operands of different structure; `UnitError` for units.
     """

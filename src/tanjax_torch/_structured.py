@@ -1,12 +1,14 @@
-"""Operations of torch on arrays of our types: which function of ours each of them is.
+"""The functions of tanjax for operations of torch on arrays of our types.
 
-The lookup, in this order: an entry for the types (`tjt.implements`), the nearest by class where
-there is none for them exactly; the table here, by which ATen's operations are those of tanjax; for
-quantities the dense entry itself, whose units follow from what it computes (`lift`); a visible
-densify, and the dense entry.
+The lookup tries, in this order:
 
-Sharp edges. A function that returns `NotImplemented` leaves a case to what comes after it: the
-diagonal above the main one is nobody's structure.
+* an entry for the types (`tjt.implements`), or for the nearest types by class;
+* the table of `_operations`, which maps ATen's operations to those of tanjax;
+* for quantities the dense entry itself, whose units follow from its computation (`lift`);
+* the dense entry after densifying, with a `DensifyWarning`.
+
+Sharp edges. A function that returns `NotImplemented` leaves a case to the next in this order: for
+example, the diagonal above the main one has no structure.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ aten = torch.ops.aten
 
 @remembered
 def structured_call_of(op: OpOverload) -> Function:
-    """The operation on arrays of which some are structured.
+    """Return the operation on arrays, some of them structured.
 
     **Raises:** `NoRuleError`, also where two entries are equally near; `UnitError` where units do
     not fit; `CotangentError` for a gradient in stored coordinates that is used as a matrix.
@@ -95,7 +97,7 @@ def _arrays(args: Args) -> Iterator[Payload]:
 def _nearest(
     op: OpOverload, kernels: dict[tuple[type, ...], Kernel], types: tuple[type, ...]
 ) -> Kernel | None:
-    """The entry for some types, or the one for classes of theirs that is nearer than all others."""
+    """The entry for these types, or the nearest one for their classes."""
     if types in kernels or not kernels:
         return kernels.get(types)
     fits = [known for known in kernels if _is_below(types, known)]
@@ -116,7 +118,7 @@ def _is_below(types: tuple[type, ...], known: tuple[type, ...]) -> bool:
 
 
 def _with_units(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
-    """By the dense entry, interpreted for units."""
+    """Run the dense entry, interpreted for units."""
     entry: Entry | None = dense_entry(op) or decomposed(op)
     if entry is None:
         raise no_rule(op, (Unitful,))
@@ -158,7 +160,7 @@ _OTHERS = {aten.equal: (1,), aten.index_put: (2,)}  # operands in the unit of th
 
 
 def _by_numbers(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
-    """An operation whose result's shape depends on values, by the numbers in one unit."""
+    """Run an operation that needs values, by the numbers in one unit."""
     packet, first = op.overloadpacket, args[0]
     if packet is aten.index_put and not is_quantity(first) and not first.any():
         first = unitful(first, args[2].label)  # a derivative begins with zeros

@@ -2,11 +2,11 @@
 
 Torch's C++ sees sizes, strides, a dtype and "cpu"; the numbers are in `_place`. Autograd, version
 counters, hooks and the type rules of `nn.Parameter` are torch's own, above `__torch_dispatch__`.
-What torch does with the address of the numbers (NumPy, dlpack, pickle, printing) is done here.
+This module replaces torch's uses of the numbers' address (NumPy, dlpack, pickle, printing).
 
 Sharp edges. An array of our types is a `StructuredTensor`, whose size is the logical one. The class
 for dense arrays has no `__torch_function__`: two microseconds less for each operation. Results are
-contiguous, whatever the strides of the operands were: only views have other strides.
+contiguous, also for operands with other strides: only views have those.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def serve_by(dispatch: Dispatch) -> Dispatch:
     return dispatch
 
 
-TRACING: dict[str, Callable[..., torch.Tensor]] = {}  # what torch traces in our place: `_traced`
+TRACING: dict[str, Callable[..., torch.Tensor]] = {}  # functions of `_traced`
 
 
 class Tensor(torch.Tensor):
@@ -78,7 +78,7 @@ class Tensor(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:
-        """The same memory without autograd; assigned, this tensor has the memory of the other."""
+        """The same memory without autograd; assignment takes over the memory of another tensor."""
         return _DATA.__get__(self)
 
     @data.setter
@@ -89,7 +89,7 @@ class Tensor(torch.Tensor):
 
     @property
     def grad(self) -> torch.Tensor | None:
-        """The gradient that backward passes have left; assigned, a plain one is lifted."""
+        """The gradient of backward passes; assignment lifts a plain one."""
         return _GRAD.__get__(self)
 
     @grad.setter
@@ -102,7 +102,7 @@ class Tensor(torch.Tensor):
         _GRAD.__delete__(self)
 
     def numpy(self, *, force: bool = False) -> Numbers:
-        """The numbers for NumPy, in the same memory where JAX has it; they cannot be written.
+        """The numbers for NumPy, in JAX's memory if it is on the host; they cannot be written.
 
         **Raises:** `RuntimeError` for a tensor that requires a gradient, without `force`.
         """
@@ -123,7 +123,7 @@ class Tensor(torch.Tensor):
         return tensor(array_of(array))
 
     def __dlpack__(self, *, copy: bool | None = None, **kwargs: object) -> object:
-        """The numbers in a memory of their own: whoever has one may write it.
+        """Return a copy of the numbers, since the receiver may write into it.
 
         **Raises:** `BufferError` for `copy=False`, `RuntimeError` for a tensor that requires a
         gradient.
@@ -175,7 +175,7 @@ class Tensor(torch.Tensor):
 
     @property
     def _numbers(self) -> torch.Tensor:
-        """The plain tensor that torch traces in our place."""
+        """The plain tensor that torch traces instead."""
         return TRACING["numbers_of"](self)
 
     def data_ptr(self) -> NoReturn:
@@ -199,15 +199,15 @@ class Tensor(torch.Tensor):
         raise self._without_storage("pin_memory()")
 
     def is_pinned(self, *args: object, **kwargs: object) -> bool:
-        """Whether the memory is pinned for a GPU: no."""
+        """Return False: the memory is not pinned for a GPU."""
         return False
 
     def is_shared(self) -> bool:
-        """Whether other processes share the memory: no."""
+        """Return False: no other process shares the memory."""
         return False
 
     def _parts(self) -> Parts:
-        """What makes an equal tensor: its memory and where it lies there, what else it carries."""
+        """The parts of an equal tensor: memory, geometry in it, `requires_grad`, attributes."""
         place = self._place
         carried = {n: a for n, a in self.__dict__.items() if n not in _OWN}
         if isinstance(place, Root) and self.is_contiguous():
@@ -240,7 +240,7 @@ class Tensor(torch.Tensor):
 
 
 class StructuredTensor(Tensor):
-    """A tensor over an array of our types; what it is in torch is its logical matrix.
+    """A tensor over an array of our types; for torch it is the logical matrix.
 
     Operations on it are natural nodes (`_functions`). Its operators are methods of Python: those of
     torch turn a `TypeError`, such as our `UnitError`, into "unsupported operand".
@@ -254,7 +254,7 @@ class StructuredTensor(Tensor):
 
     @property
     def payload(self) -> Payload:
-        """The array that this tensor holds now; of a gradient, the one that `jax.grad` gives."""
+        """The array that this tensor holds now; a gradient has the form of `jax.grad`'s."""
         payload = self._place.read()
         return getattr(payload, "public", payload)
 
@@ -264,7 +264,7 @@ class QuantityTensor(StructuredTensor):
 
 
 class InnerTensor(StructuredTensor):
-    """A structured tensor that `torch.func` made on its way: for it, no tree but one tensor."""
+    """A structured tensor inside of `torch.func`, which treats it as one tensor, not as a tree."""
 
 
 _FUNCTIONS: list[Dispatch] = []
@@ -280,7 +280,7 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def _called(f: Function, cls: type, a: Argument, b: Argument) -> Outcome:
-    """A function of torch on a structured tensor and anything; modes are asked first, as ever."""
+    """Call a function of torch on a structured tensor; modes come first, as in torch."""
     if torch._C._len_torch_function_stack():
         return torch.overrides.handle_torch_function(f, (a, b), a, b)
     return _FUNCTIONS[0](f, (cls,), (a, b), {})
@@ -311,7 +311,7 @@ _make = torch.Tensor._make_wrapper_subclass
 
 
 def tensor(payload: Payload, inner: bool = False) -> Tensor:
-    """A tensor with a memory of its own; `inner`: for `torch.func`, which looks into others."""
+    """Return a tensor with a memory of its own; `inner`: one that `torch.func` does not flatten."""
     return _over(Root(payload), inner)
 
 
@@ -332,7 +332,7 @@ def _class(payload: Payload, inner: bool = False) -> type[Tensor]:
 
 
 def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
-    """A tensor that reads and writes at a place, with the sizes and strides that torch gives it."""
+    """Return a tensor that reads and writes at a place, with torch's sizes and strides."""
     cls = _class(place.read()) if structured else Tensor
     made = _make(cls, like.size, strides=like.stride, storage_offset=like.offset, dtype=like.dtype)
     made._place = place

@@ -1,13 +1,13 @@
 """A tensor of ours while torch traces it for a graph: `torch.compile`, `torch.export`, `make_fx`.
 
 Torch traces a tensor subclass through the plain tensors that it is made of. Ours is made of one, in
-the memory that JAX has, and is made again of what a compiled graph gives.
+the memory that JAX has. Results of a compiled graph become tensors of ours again.
 
-`make_fx` records operations of tensors that it follows. One of ours that it does not follow (it was
-made outside) would have its operations run instead, and their results would be constants of the
-graph; so it becomes an attribute of the graph, as a plain one does.
+`make_fx` records operations of tensors that it follows. It does not follow a tensor of ours that
+was made outside. Operations on that would run, and their results would be constants of the graph.
+So the tensor becomes an attribute of the graph, as a plain one does.
 
-Sharp edges. The plain tensor is one for each array: torch takes two for two inputs.
+Sharp edges. Each array has one plain tensor, because torch takes two for two inputs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ._views import Geometry, strided
 
 
 def traced(numbers: torch.Tensor, size: Shape | None = None, stride: Shape | None = None) -> Tensor:
-    """A tensor that stands for one of ours while torch traces; operations go to `numbers`."""
+    """Return a stand-in for a tensor of ours while torch traces; operations go to `numbers`."""
     made = torch.Tensor._make_wrapper_subclass(
         Tensor,
         numbers.size() if size is None else size,
@@ -54,7 +54,7 @@ def traced(numbers: torch.Tensor, size: Shape | None = None, stride: Shape | Non
 
 @functools.cache
 def _serve() -> None:
-    """From the first trace on, look whether a tensor stands for one: until then nobody pays."""
+    """Check for traced tensors from the first trace on; earlier calls cost nothing."""
     usual = SERVING[0]
 
     def dispatch(op: OpOverload, types: Types, args: Args, kwargs: Kwargs) -> Outcome:
@@ -74,7 +74,7 @@ def recorder() -> ProxyTorchDispatchMode | None:
 
 
 def recorded(mode: ProxyTorchDispatchMode, op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
-    """An operation on tensors that torch records, of which it did not follow all.
+    """Record an operation on tensors, including those that torch did not follow.
 
     **Raises:** `NoRuleError` for a structured array or a quantity.
     """
@@ -88,7 +88,7 @@ def recorded(mode: ProxyTorchDispatchMode, op: OpOverload, args: Args, kwargs: K
 
 
 def unrecorded(what: str) -> NoRuleError:
-    """The error for what `make_fx` and `torch.func.linearize` would take for a constant."""
+    """The error for operations that `make_fx` and `torch.func.linearize` would make constants."""
     return NoRuleError(
         message(
             f"{what}: torch cannot record a node of JAX in a graph.",
@@ -114,7 +114,7 @@ def _through(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
 
 
 def numbers_of(t: Tensor) -> torch.Tensor:
-    """The plain tensor in the memory of one of ours, the same one while that has the same array.
+    """The plain tensor in the memory of one of ours: one for each array.
 
     **Raises:** `NoRuleError` for a structured array, which has no such memory.
     """
@@ -141,7 +141,7 @@ _OWNERS: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary(
 
 
 def made_of(numbers: torch.Tensor, size: Shape, stride: Shape) -> Tensor:
-    """A tensor of ours of what torch gives: of a fake one while it traces, else of its numbers."""
+    """Return a tensor of ours for a tensor of torch: fake while it traces, else with numbers."""
     if type(numbers) is not torch.Tensor:  # fake, functional or a proxy
         return traced(numbers, size, stride)
     like = Geometry(tuple(numbers.shape), numbers.stride(), numbers.storage_offset(), numbers.dtype)
@@ -158,12 +158,12 @@ def made_of(numbers: torch.Tensor, size: Shape, stride: Shape) -> Tensor:
     if rows is numbers:
         return made
     view = placed(strided(made._place, like), like)
-    view._owner = made  # lives as long: other views of this memory find it
+    view._owner = made  # kept alive: other views of this memory find it
     return view
 
 
 def _has(owner: Tensor, like: Geometry) -> bool:
-    """Whether a tensor still has the memory that torch knows, row by row."""
+    """True if a tensor still has the memory that torch knows, row by row."""
     payload, rows = owner.__dict__["_plain"]
     fits = payload is owner.payload and rows.storage_offset() == 0 and rows.is_contiguous()
     return fits and like.dtype is rows.dtype and like.extent <= rows.numel()

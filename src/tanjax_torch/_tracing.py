@@ -1,16 +1,16 @@
 """A program of torch as a function of arrays, for JAX to differentiate.
 
-Python code of a module is run on tensors of ours over JAX's tracers, and torch's autograd has no
-part in it. What it would have known must then be told to JAX:
+The Python code of a module runs on tensors of ours over JAX's tracers, without torch's autograd. So
+this module tells JAX the facts that autograd would use:
 
-* `x.detach()`, `x.data` and all that is computed under `torch.no_grad()` have no gradient;
-* what is written under `torch.no_grad()` keeps the gradient of what it was written over;
-* a `torch.autograd.Function` has a backward of its own, which JAX does not see, and so has a tensor
-  or a module with a backward hook: its value is right, and to differentiate it raises.
+* `x.detach()`, `x.data` and all results computed under `torch.no_grad()` have no gradient;
+* numbers written under `torch.no_grad()` keep the gradient of the numbers that they replace;
+* a `torch.autograd.Function` has a backward of its own, which JAX does not see. So has a tensor or
+  a module with a backward hook. Its value is right, and differentiating it raises.
 
-Sharp edges. Numbers that a module makes from nothing (`torch.zeros`, also `torch.rand`) are ours,
-plain tensors that it holds outside of its parameters and buffers are constants, and to write such a
-tensor raises.
+Sharp edges. Numbers that a module makes from nothing (`torch.zeros`, also `torch.rand`) are ours.
+Plain tensors that it holds outside of its parameters and buffers are constants, and writing into
+one raises.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ AnyOp: TypeAlias = OpOverload | HigherOrderOperator
 
 @contextlib.contextmanager
 def purely(key: jax.Array | None = None) -> Iterator[None]:
-    """While it is active, operations on tensors are read as a function that JAX differentiates."""
+    """Trace operations on tensors as a function that JAX differentiates, in the `with` block."""
     with contextlib.ExitStack() as stack:
         if key is not None:
             stack.enter_context(random_key(key))
@@ -96,7 +96,7 @@ def without_gradient(payload: T) -> T:
 
 
 def _alias(place: Place) -> View:
-    """The same memory, read without its gradient; what is written here has one of its own."""
+    """The same memory, read without its gradient; numbers written here have their own."""
     alias = View(place, without_gradient, _written)
     if place.storage is place:
         alias.storage = alias
@@ -119,7 +119,7 @@ def _written(old: Payload, new: Payload) -> Payload:
 
 
 def without_derivative(name: str, kind: str, out: Payload, inputs: Sequence[Payload]) -> Payload:
-    """The same numbers, which raise `NoRuleError` where JAX differentiates them or `inputs`."""
+    """Return the same numbers; differentiating them, or by `inputs`, raises `NoRuleError`."""
 
     @jax.custom_jvp
     def run(out: Payload, inputs: Sequence[Payload]) -> Payload:
@@ -149,7 +149,7 @@ _DETACHED_IN_PLACE = (torch.Tensor.detach_, torch.detach_, aten.detach_.default,
 
 
 class _Detached(TorchFunctionMode):
-    """What is detached in the program has no gradient; torch's own detaching is not seen here."""
+    """Cut the gradient of tensors that the program detaches; torch's own detaching is not seen."""
 
     def __torch_function__(
         self, func: Function, types: Types, args: Args = (), kwargs: Kwargs | None = None
@@ -159,7 +159,7 @@ class _Detached(TorchFunctionMode):
             return args[0]
         given = pytree.tree_leaves((args, kwargs), is_leaf=is_tensor)
         structured = any(isinstance(a, StructuredTensor) for a in given)
-        # What a function is on structured arrays is kept: it must not depend on this program.
+        # The function on structured arrays is cached: it must not depend on this program.
         with _disable_current_modes() if structured else contextlib.nullcontext():
             out = func(*args, **(kwargs or {}))
         if func in _DETACHED and isinstance(out, Tensor):
@@ -173,7 +173,7 @@ class _Detached(TorchFunctionMode):
 
 
 class _Cut(TorchDispatchMode):
-    """Operations under `torch.no_grad()`, and those that make something from nothing."""
+    """Handle operations under `torch.no_grad()`, and those that make tensors from nothing."""
 
     supports_higher_order_operators = True
 
@@ -208,7 +208,7 @@ def _as_ours(t: torch.Tensor) -> torch.Tensor:
 
 
 def _made(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
-    """What an operation makes without any tensor of ours."""
+    """Return the result of an operation without any tensor of ours."""
     if op._schema.is_mutable:
         raise MutationError(
             message(
@@ -260,7 +260,7 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__
 
 
 def _settling() -> Change:
-    """What to do to results without gradient: make them constants, or refuse to differentiate."""
+    """Return a function that makes results constants, or refuses to differentiate them."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _APPLY:

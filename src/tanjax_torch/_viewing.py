@@ -1,9 +1,9 @@
 """View operations: the result reads and writes in the memory of its base.
 
-What is a view, torch's schemas say; where its entries lie, torch's strides. So one way serves all:
-read and write at these places. The common views, which take a slice or arrange entries anew, have
-shorter ones, and the few that change numbers say how to write them. A view is read when its numbers
-are needed.
+Torch's schemas declare views, and torch's strides give the places of their entries. So one way
+serves all: read and write at these places. The common views, which take a slice or rearrange
+entries, have shorter ways. The few that change numbers define how to write them. A view is read
+when its numbers are needed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def viewing(op: OpOverload) -> Plan:
 
     def run(structured: bool, args: Args, kwargs: Kwargs) -> Tensor | list[Tensor]:
         if torch.is_inference_mode_enabled() and not args[0].is_inference():
-            with torch.inference_mode(False):  # torch gives a view its base's version counter
+            with torch.inference_mode(False):  # the view shares its base's version counter
                 return made(structured, args, kwargs)
         return made(structured, args, kwargs)
 
@@ -139,7 +139,7 @@ def _several(
     given: Kwargs,
     parts: Sequence[jax.Array],
 ) -> list[View]:
-    """Several views, whose numbers one call has given."""
+    """Return several views with the numbers of one call."""
     if parent.storage is not None:
         return [strided(parent.storage, s, p) for s, p in zip(shapes, parts, strict=True)]
     inner = geometry(op, _dense(here), frozen(list(given.values())), ())
@@ -154,9 +154,7 @@ def _view(op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given:
         if storage is parent and packet not in (aten._conj, aten._neg_view):
             view.storage = view  # rows of a memory are rows of this view of it
         return view
-    if storage not in (None, parent) and not is_distinct(
-        here
-    ):  # what is written is in the memory itself
+    if storage not in (None, parent) and not is_distinct(here):  # writes go to the memory itself
         return strided(storage, shape)
     view = View(parent, *_ways(op, here, shape, given), storage)
     view.depth = 1 + parent.depth
@@ -304,7 +302,7 @@ def _as_strided(
 
 
 def new_empty_strided(structured: bool, args: Args, kwargs: Kwargs) -> Tensor:
-    """A memory with strides: autograd asks for one with those of the base of a view."""
+    """Return zeros with strides: autograd requests those of the base of a view."""
     like, size, stride = args
     dtype = kwargs.get("dtype") or like.dtype
     shape = Geometry(tuple(size), tuple(stride), 0, dtype)
@@ -320,7 +318,7 @@ def _dense(like: Geometry) -> Geometry:
 def _read_only(
     op: OpOverload, base: torch.Tensor, rest: Args, kwargs: Kwargs, structured: bool
 ) -> Tensor | list[Tensor]:
-    """A view of a structured array is another array: it cannot be written through."""
+    """Return a view of a structured array: another array, so writing into it raises."""
     call = structured_call_of(op) if structured else call_of(op)
     given = named_payloads(kwargs)
     parts = call(payload_of(base), *rest, **given)

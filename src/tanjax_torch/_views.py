@@ -1,13 +1,13 @@
-"""Where a tensor reads and writes: a memory of its own, or a part of another's.
+"""The place where a tensor reads and writes: a memory of its own, or a part of another's.
 
-A torch tensor shares memory with its views, and an in-place operation on one is seen by all. JAX's
+A torch tensor shares memory with its views, and all of them see an in-place operation on one. JAX's
 arrays never change, so the memory is a `Root`, which holds an array and can be given another one. A
 `View` is two functions on its parent's array: `get` reads the part, `put` gives the parent with the
 part replaced. Chains of views, and a base that changed after a view was taken, need nothing more.
 
-Sharp edges. A memory belongs to the trace of JAX in which it was made: written in another one, it
-would keep a tracer that means nothing outside, so such a write is refused. Read in another one, a
-view is computed anew and not kept.
+Sharp edges. A memory belongs to the trace of JAX that made it. Written in another one, it would
+keep a tracer that means nothing outside, so this raises. Read in another one, a view is computed
+again and not kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WRITING = threading.RLock()  # two threads may write two parts of one memory
 class Root:
     """A memory: the payload of a tensor and of all its views.
 
-    `is_point`: whether it is, or was, that of a parameter, which is moved in stored coordinates.
+    `is_point`: true if it is, or was, that of a parameter, which moves in stored coordinates.
     """
 
     __slots__ = ("_made", "_value", "is_point", "version")
@@ -58,7 +58,7 @@ class Root:
 
     @property
     def storage(self) -> Root:
-        """The place whose array, row by row, is what torch calls the storage."""
+        """The place whose array, row by row, is torch's storage."""
         return self
 
     def __reduce__(self) -> tuple[Callable[[Saved], Root], tuple[Saved]]:
@@ -68,7 +68,7 @@ class Root:
         return Root(self._value)  # arrays never change: no numbers are copied
 
     def is_here(self) -> bool:
-        """Whether the memory was made in the trace that runs now."""
+        """True if the memory was made in the trace that runs now."""
         return bool(self._made == get_opaque_trace_state())
 
     def read(self) -> Payload:
@@ -88,16 +88,16 @@ class Root:
 
 
 def memory_of(numbers: Saved) -> Root:
-    """A memory from what pickle keeps of one."""
+    """Restore a memory from its pickled form."""
     return Root(loaded(numbers))
 
 
 class View:
     """A part of a parent's payload: read by `get`, written by `put`.
 
-    `storage`: the place in whose array, row by row, torch's strides and offset of this view count;
-    `None` where there is none, since the view changes numbers. `numbers`: of a quantity, the place
-    of its numbers, of which `storage` is that of the view.
+    `storage`: torch's strides and offset of this view count in the array of this place, row by row;
+    `None` if the view changes numbers. `numbers`: for a quantity, the place of its numbers, which
+    has the `storage`.
     """
 
     __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "numbers", "root", "storage")
@@ -161,7 +161,7 @@ class Geometry(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """How many entries a storage must have."""
+        """The number of entries that a storage must have."""
         if 0 in self.size:
             return 0
         return (
@@ -171,7 +171,7 @@ class Geometry(NamedTuple):
 
 @functools.lru_cache(8192)
 def geometry(op: OpOverload, base: Geometry, args: Hashable, kwargs: Hashable) -> Any:
-    """The `Geometry` of a view, or those of several, asked of torch once; its own errors too."""
+    """The `Geometry` of a view, or of several; torch computes it once, and raises its errors."""
     with torch.utils._python_dispatch._disable_current_modes():
         memory = torch.empty(max(base.extent, base.offset), dtype=base.dtype, device="meta")
         whole = memory.as_strided(base.size, base.stride, base.offset)
@@ -201,7 +201,7 @@ def strided(storage: Place, like: Geometry, value: jax.Array | None = None) -> V
 
 
 def reading(like: Geometry) -> Change:
-    """How the entries of a view are read from the array of its storage."""
+    """Return a function that reads the entries of a view from the array of its storage."""
     where = np.array([like.offset, *like.stride], np.int32)
     gathered = functools.partial(gather, where=where, size=like.size)
     # Axes of more than one entry, the outermost in memory first.
@@ -213,9 +213,9 @@ def reading(like: Geometry) -> Change:
     count = int(np.prod(block))
 
     def read(base: jax.Array) -> jax.Array:
-        """A block of memory whose axes change places or are repeated, as XLA knows it in a product.
+        """Read a block with permuted or repeated axes by operations that XLA finds in a product.
 
-        Eager calls gather: that is compiled once for a size.
+        Eager calls gather, which compiles once for a size.
         """
         if not isinstance(base, jax.core.Tracer):
             return gathered(base)
@@ -233,12 +233,12 @@ def _put_strided(
 
 
 def put_by_places(like: Geometry, base: jax.Array, part: jax.Array) -> jax.Array:
-    """The whole with a part replaced, which `like` places in it."""
+    """Return the whole with a part replaced, at the places of `like`."""
     return _put_strided(like, np.array([like.offset, *like.stride], np.int32), base, part)
 
 
 def check_distinct(like: Geometry) -> None:
-    """Refuse a write where entries share a place. **Raises:** `AliasError`."""
+    """Refuse a write if entries share a place. **Raises:** `AliasError`."""
     if not is_distinct(like):
         raise AliasError(
             message(
@@ -251,7 +251,7 @@ def check_distinct(like: Geometry) -> None:
 
 @functools.lru_cache(1024)
 def is_distinct(like: Geometry) -> bool:
-    """Whether each entry has a place of its own."""
+    """True if each entry has a place of its own."""
     steps = sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1)
     reach = 0
     for stride, n in steps:

@@ -24,17 +24,17 @@ _MOST = 256  # compiled forms of one wrapped function: for its arguments that ar
 
 
 def wrap(function: Function) -> Function:
-    """A JAX function as a function of torch tensors.
+    """Return a JAX function as a function of torch tensors.
 
     **Arguments:** `function`: any function that JAX can trace, of arrays, structured arrays and
     quantities in pytrees. It may use our operations and `jax.custom_vjp`.
 
     **Returns:** a function of the same arguments with tensors in the places of arrays, which
     returns the same tree of tensors: plain ones if all tensors among its arguments are plain, else
-    ours. Structured arrays and quantities are ours at all times. Floats and arrays of JAX or NumPy
-    are operands too; integers, texts, `None` and functions are what they are, and another one
-    compiles anew. Compiled once for each structure, shapes and units. Numbers of plain tensors are
-    copied, both ways.
+    ours. Structured arrays and quantities are always ours. Floats and arrays of JAX or NumPy
+    are operands too. Integers, texts, `None` and functions are static: another one compiles again.
+    Compiled once for each structure, shapes and units. Numbers of plain tensors are copied, both
+    ways.
 
     **Derivative:** JAX's, of any order: `backward`, `create_graph`, `torch.func` (`grad`, `vmap`,
     `jvp` and their products), `torch.autograd.forward_ad`. Gradients of structured tensors are
@@ -81,9 +81,9 @@ def wrap(function: Function) -> Function:
 
 
 def make(kind: Function, *args: Argument, **kwargs: Argument) -> torch.Tensor:
-    """A structured tensor made of tensors, differentiable: `tjt.make(tj.Diagonal, x)`.
+    """Build a structured tensor from tensors: `tjt.make(tj.Diagonal, x)`.
 
-    **Arguments:** `kind`: an array type, or any function that returns an array; then its own.
+    **Arguments:** `kind`: an array type, or any function that returns an array; then its arguments.
     **Returns:** a tensor. **Derivative:** gradients flow into the tensors that it is made of.
     """
     out: torch.Tensor = _maker(kind)(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Operations that write: the functional operation, and then what it gives is written.
+"""Operations that write: the functional operation, then a write of its result.
 
-Torch allows a write where the result has the sizes of what is written, and a dtype that can be cast
-to its dtype; so do we, with torch's words.
+Torch allows a write if the result has the sizes of the target, and a dtype that can be cast to the
+target's. So does tanjax, with torch's messages.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _UNSAID = dict.fromkeys(
 )
 
 
-# Said to be written, and left as they are.
+# Declared as written by torch, and not changed.
 _LEFT = {torch.ops.aten._fused_adagrad_.default: ("state_steps",)}
 
 _EXACT = ("aminmax", "complex", "gather", "multinomial")  # `out=` has the dtype of the result
 
-Target: TypeAlias = Argument  # what is written: a tensor, several, or none
+Target: TypeAlias = Argument  # the target of a write: a tensor, several, or none
 
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def writing(op: OpOverload) -> Plan:
 
 
 def _defined(op: OpOverload) -> Plan:
-    """By torch's own definition, which writes by other operations."""
+    """Return the plan by torch's own definition, which writes by other operations."""
     define = definition(op)
     if define is None:
         raise no_rule(op)
@@ -97,13 +97,13 @@ class _Writing:
             out = stepped(self.functional, call, targets[0], values, inputs)
         else:
             out = call(*payloads(args), **named_payloads(inputs))
-        if self.also:  # results, then what is written
+        if self.also:  # results, then new values
             results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
             if given.get("training", True):  # else statistics are read
                 self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
-        count = len(self.op._schema.returns)  # what is written beside `out=` is not returned
+        count = len(self.op._schema.returns)  # values written beside `out=` are not returned
         if not count:
             return None
         return targets[0] if count == 1 else tuple(targets[:count])
@@ -117,7 +117,7 @@ class _Writing:
 
 
 def one_by_one(op: OpOverload, args: Args, kwargs: Kwargs) -> list[Tensor] | None:
-    """An operation on lists of tensors, tensor by tensor, by torch's own definition."""
+    """Run an operation on lists tensor by tensor, by torch's own definition."""
     return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 

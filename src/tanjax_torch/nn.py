@@ -19,8 +19,8 @@ class StructuredLinear(nn.Module):
     """`x @ weight.T + bias`, as `nn.Linear`, with a weight of any array type.
 
     **Arguments:** `weight`, `(out_features, in_features)`: an array of our types, or a tensor of
-    one; it is where training starts. `bias`: whether there is one, drawn as `nn.Linear` draws it
-    (from `torch.manual_seed`), or an array with which it starts.
+    one; training starts there. `bias`: true for one drawn as by `nn.Linear` (from
+    `torch.manual_seed`), false for none, or an array with which it starts.
 
     **Cost:** that of `x @ weight.T` with its structure: a `Kronecker` of `k` factors never forms
     its matrix.

@@ -1,8 +1,8 @@
-"""Activations and what torch calls backward of them.
+"""Activations and their backward operations.
 
 Each derivative is that of the function above it (`gradient_of`), unless torch's formula starts from
-the result; at a kink it is torch's side. A function is written so that the branch which is not
-taken cannot overflow, since its derivative would be NaN.
+the result. At a kink it is torch's side. Untaken branches must not overflow, since the derivative
+would be NaN.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def hardtanh(self: jax.Array, min_val: float = -1, max_val: float = 1) -> jax.Ar
 
 
 def _flat_at(x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """`x` within bounds, at which its derivative is 0."""
+    """Clip `x` to bounds; the derivative at a bound is 0."""
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
 
 
@@ -179,7 +179,7 @@ def softplus(self: jax.Array, beta: Number = 1, threshold: Number = 20) -> jax.A
 @implements(aten.log_sigmoid_forward)
 @wide
 def log_sigmoid(self: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """And the buffer that its derivative starts from."""
+    """Return the logarithm of the sigmoid, and a buffer for its derivative."""
     needs("log_sigmoid", (2,), self)
     return jax.nn.log_sigmoid(self), jnp.exp(-jnp.abs(self))
 

@@ -1,7 +1,7 @@
 """The loss of all alignments of a sequence with a shorter one: torch's `ctc_loss`.
 
-Graves et al. 2006. Torch differentiates it as a function of what `log_softmax` is given: its
-gradient for `log_probs` has the probabilities added, which that function's pullback takes away.
+Graves et al. 2006. Torch differentiates it as a function of the input of `log_softmax`. Its
+gradient for `log_probs` has the probabilities added; the pullback of `log_softmax` subtracts them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Lengths = Sequence[int] | Array
 
 
 def _padded(targets: Array, lengths: Numbers) -> Array:
-    """Targets as rows of one length, also where they come one after another."""
+    """Return targets as rows of one length, also if they are concatenated."""
     if targets.ndim == 2:
         return targets
     ends = np.cumsum(lengths)
@@ -120,7 +120,7 @@ def _backward(
 
 
 def _known(log_probs: Array, inputs: Array) -> Array:
-    """Which steps are of a sequence, and not behind its end."""
+    """True for steps inside of a sequence, False behind its end."""
     return jnp.arange(log_probs.shape[0], dtype=jnp.int32)[:, None, None] < inputs[:, None]
 
 

@@ -1,4 +1,4 @@
-"""Arrays put together, repeated, turned round, and cut along a diagonal."""
+"""Concatenation, repetition, flips, and cuts along a diagonal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cat(tensors: list[Array], dim: int = 0) -> Array:
     require(len(tensors) > 0, "torch.cat(): expected a non-empty list of Tensors")
     require(all(x.ndim for x in tensors), "zero-dimensional tensor cannot be concatenated")
     arrays = promoted(*tensors)
-    # An empty vector is passed over, whatever the shape of the others: torch keeps this habit.
+    # Torch skips an empty vector, also if its shape does not fit the others.
     kept = [x for x in arrays if x.shape != (0,)] or [arrays[0]]
     axis = one_axis(dim, kept[0].ndim)
     rest = {(x.ndim, *x.shape[:axis], *x.shape[axis + 1 :]) for x in kept}

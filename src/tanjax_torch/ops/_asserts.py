@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 def holds(condition: Number, text: str = "an assertion of the program does not hold.") -> None:
-    """Raise where a condition is known to be false. **Raises:** `RuntimeError`, as torch does."""
+    """Raise if a condition is known to be false. **Raises:** `RuntimeError`, as torch does."""
     if not isinstance(condition, jax.core.Tracer) and not bool(condition):
         raise RuntimeError(text)
 
@@ -48,7 +48,7 @@ def has_metadata(
     dtype: Dtype = None,
     **rest: object,
 ) -> None:
-    """Of a graph: the dtype is what JAX has for the one that torch had when it made the graph."""
+    """Check sizes and dtype of a graph; the dtype is JAX's for the one in torch's graph."""
     shape = tuple(shape_of(a))
     if size is not None and tuple(size) != shape:
         raise RuntimeError(f"Tensor sizes mismatch: the graph has {list(size)}, got {list(shape)}.")

@@ -32,7 +32,7 @@ def _scores(
 
 
 def _for_each_head(query: Array, x: Array) -> Array:
-    """Keys or values, of which a group of heads of the query shares one."""
+    """Repeat keys or values that a group of heads of the query shares."""
     heads, count = query.shape[1], x.shape[1]
     return x if heads == count else jnp.repeat(x, heads // max(count, 1), 1)
 
@@ -48,7 +48,7 @@ def _attended(
     """The result and the logarithm of the sum of exponentials of each row of scores."""
     key, value = (_for_each_head(query, x) for x in (key, value))
     scores = _scores(query, key, is_causal, attn_mask, scale)
-    # A row of which all is masked attends to nothing, and has no derivative.
+    # A fully masked row attends to nothing, and has no derivative.
     empty = jnp.all(jnp.isneginf(scores), -1, keepdims=True)
     scores = jnp.where(empty, 0, scores)
     total = jax.nn.logsumexp(scores, -1, keepdims=True)

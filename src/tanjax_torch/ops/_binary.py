@@ -1,7 +1,7 @@
 """Pointwise functions of two tensors or a tensor and a number.
 
-Both operands take the dtype of torch's result first (`promoted`). A quotient of integers that is
-no true division is checked for a divisor of 0 where its values are known; under a trace it cannot.
+Both operands take the dtype of torch's result first (`promoted`). Integer division raises for a
+known divisor of 0; under a trace it cannot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Powers = tuple[jax.Array, jax.Array, jax.Array]
 
 # Sums and products.
 def _scaled(name: str, other: jax.Array, alpha: Number) -> jax.Array:
-    """`alpha * other`; a factor of a kind that the tensors have not is refused."""
+    """`alpha * other`; raises for an `alpha` of a kind that torch refuses for this dtype."""
     kind, own = number_kind(alpha), category(other.dtype)
     if kind > max(own, 1) or (kind == 0 and own):
         raise no_meaning(f"{name} with an alpha that is {KINDS[kind]}", other.dtype)
@@ -67,7 +67,7 @@ def div(self: Number, other: Number) -> jax.Array:
 
 @implements(prims.div)
 def quotient(self: jax.Array, other: jax.Array) -> jax.Array:
-    """That of prims: of integers, towards 0."""
+    """The quotient of prims: of integers, towards 0."""
     return self / other if category(self.dtype) > 1 else jax.lax.div(self, other)
 
 
@@ -96,7 +96,7 @@ def _remainder(self: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def _checked(name: str, function: Binary) -> Callable[[Number, Number], jax.Array]:
-    """A quotient that refuses an integer divisor of 0, which has no value."""
+    """Return a quotient that raises for an integer divisor of 0."""
     inner = jax.jit(lambda a, b: function(*jnp.broadcast_arrays(*promoted(a, b))))
 
     def entry(self: Number, other: Number) -> jax.Array:
@@ -112,7 +112,7 @@ def _checked(name: str, function: Binary) -> Callable[[Number, Number], jax.Arra
 
 
 def _constant(function: Binary) -> Binary:
-    """Steps, whose derivative is 0 also where they rise."""
+    """Return a step function whose derivative is 0, also at the steps."""
     return lambda a, b: jax.lax.stop_gradient(function(a, b))
 
 
@@ -171,7 +171,7 @@ def _is_whole(x: Number) -> bool:
 
 
 def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
-    """By squaring; to a negative power 1, -1 or 0."""
+    """The power of integers by squaring; a negative power gives 1, -1 or 0."""
     result = _by_squaring(base, power if power.dtype.kind == "u" else jnp.maximum(power, 0))
     if power.dtype.kind == "u":
         return result
@@ -182,14 +182,14 @@ def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
 
 @implements(aten.float_power, static=("exponent",))
 def float_power(self: Number, exponent: Number) -> jax.Array:
-    """In float64 or complex128, whatever the operands have."""
+    """The power in float64 or complex128, for operands of any dtype."""
     kind = max(number_kind(self), number_kind(exponent))
     wide = jax_dtype(torch.complex128 if kind == 3 else torch.float64)
     return pow_(jnp.asarray(self, wide), jnp.asarray(exponent, wide))
 
 
 def _by_squaring(base: jax.Array, power: jax.Array) -> jax.Array:
-    """What wraps, wraps as in torch: modulo 2 to the number of bits."""
+    """The power of integers; overflow wraps as in torch, modulo 2 to the number of bits."""
 
     def step(state: Powers) -> Powers:
         base, power, result = state
@@ -294,7 +294,7 @@ register({"gcd": jnp.gcd, "lcm": jnp.lcm}, _bitwise((1,)))
 
 # Functions of two floats.
 def _of_floats(integers: bool) -> Callable[[str, Binary], Callable[..., jax.Array]]:
-    """`integers`: they become floats; otherwise they are refused."""
+    """Return a maker of functions of floats; integers become floats if `integers`, else raise."""
 
     def make(name: str, function: Binary) -> Callable[..., jax.Array]:
         def entry(self: Number, other: Number) -> jax.Array:

@@ -35,7 +35,7 @@ def _convolved(
     options: dict[str, Any] = {"feature_group_count": groups, "rhs_dilation": holes}
     if not transposed:
         return lax.conv_general_dilated(input, weight, steps, [(p, p) for p in pads], **options)
-    # The transpose of a convolution: one over the input spread out, with the kernel turned round.
+    # The transpose of a convolution: one over the dilated input, with the kernel flipped.
     i, o = weight.shape[:2]
     kernel = weight.reshape(groups, i // groups, o, *weight.shape[2:])
     kernel = jnp.swapaxes(kernel, 1, 2).reshape(groups * o, i // groups, *weight.shape[2:])

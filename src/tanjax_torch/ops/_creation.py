@@ -1,6 +1,6 @@
 """Tensors from nothing, from another's shape, and copies.
 
-What torch leaves empty holds zeros here. Strides are torch's affair: an array has none.
+Tensors that torch leaves empty hold zeros here. An array has no strides: torch handles those.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ._tools import aten, number_kind, prims
 
 
 def _of(dtype: Dtype, otherwise: DType | None = None) -> DType:
-    """The dtype asked for, or another one, by default torch's default float."""
+    """The dtype if given, or `otherwise`, or torch's default float."""
     if dtype is not None:
         return jax_dtype(dtype)
     return default_float() if otherwise is None else otherwise
@@ -218,7 +218,7 @@ def to_copy(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
 
 @implements(prims.convert_element_type)
 def converted(a: jax.Array, dtype: torch.dtype) -> jax.Array:
-    """In another dtype; of complex numbers the real part, as torch does with a warning."""
+    """Cast to another dtype; from complex to real, take the real part, as torch with a warning."""
     wanted = jax_dtype(dtype)
     if category(a.dtype) == 3 and category(wanted) in (1, 2):
         a = a.real

@@ -23,7 +23,7 @@ def _norm(d: Array, p: float) -> Array:
         return raised(jnp.sum(raised(size(d), p), -1), 1 / p)
     if not d.shape[-1]:
         return jnp.zeros(d.shape[:-1], d.dtype)
-    # Each of equal ones has the whole derivative, as in torch.
+    # Each of equal largest differences has the whole derivative, as in torch.
     length = size(d)
     most = lax.stop_gradient(length)
     tied = (most == jnp.max(most, -1, keepdims=True)) & jnp.isfinite(most)

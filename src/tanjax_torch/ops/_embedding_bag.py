@@ -16,7 +16,7 @@ _SUM, _MEAN, _MAX = 0, 1, 2
 
 
 def _bags(indices: Array, offsets: Array, include_last_offset: bool) -> tuple[Array, int]:
-    """In which bag each index is, and how many bags there are."""
+    """Return the bag of each index, and the number of bags."""
     count = offsets.shape[0] - include_last_offset
     starts = jnp.zeros(indices.shape[0] + 1, jnp.int32).at[offsets[:count]].add(1)
     return (jnp.cumsum(starts)[:-1] - 1).astype(indices.dtype), count
@@ -83,7 +83,7 @@ def embedding_bag(
         weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding
     )
     if mode == _SUM and padding < 0 and weight.dtype in (jnp.float32, jnp.float16):
-        bag = bag[:0]  # as torch: the derivative finds it from the offsets
+        bag = bag[:0]  # as in torch: the derivative computes it from the offsets
     return out, bag, sizes, chosen
 
 

@@ -1,7 +1,7 @@
 """Factorizations of matrices: LU, Cholesky, QR, eigenvalues, singular values.
 
-What torch saves of a factorization for its own derivative formulas comes as torch has it: pivots
-are counted from one, in int32, and `info` says which pivot failed.
+Torch saves factors for its own derivative formulas, so they have torch's form. Pivots count from
+one, in int32, and `info` gives the pivot that failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def matrix(what: str, a: Array, square: bool = True) -> None:
-    """**Raises:** `RuntimeError` for what is no (square) matrix of floating numbers."""
+    """**Raises:** `RuntimeError` unless `a` is a (square) matrix of floating numbers."""
     require(
         a.ndim >= 2,
         f"{what}: The input tensor A must have at least 2 dimensions.",
@@ -42,12 +42,12 @@ def adjoint(a: Array) -> Array:
 
 
 def none_of(dtype: DTypeLike) -> Array:
-    """What torch gives in place of a result that was not asked for."""
+    """The empty array that torch returns for a result that was not requested."""
     return jnp.zeros(0, dtype)
 
 
 def lu_factors(a: Array) -> tuple[Array, Array, Array]:
-    """LU, pivots from one, and the first pivot that is zero."""
+    """Return LU, pivots counted from one, and the first pivot that is zero."""
     n = min(a.shape[-2:])
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, 0, -2, -1) == 0
@@ -67,7 +67,7 @@ def linalg_lu_factor_ex(
 
 
 def permutation_of(pivots: Array, m: int) -> Array:
-    """Which row of A is where in L U."""
+    """The permutation `p` with `A[p] = L U`."""
     return lax.linalg.lu_pivots_to_permutation(pivots.astype(jnp.int32) - 1, m)
 
 

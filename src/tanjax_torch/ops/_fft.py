@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _normalized(x: Array, sizes: Sequence[int], normalization: int) -> Array:
-    """`x` times 1, one by the root of the number of points, or one by it."""
+    """`x` divided by 1, the root of the number of points, or that number."""
     factor = math.prod(sizes) ** {0: 0.0, 1: -0.5, 2: -1.0}[normalization]
     return x if normalization == 0 else x * jnp.asarray(factor, x.dtype)
 

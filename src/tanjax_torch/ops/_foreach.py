@@ -33,7 +33,7 @@ def _entry(name: str) -> Function:
 
 
 def _each(x: Argument, count: int) -> Sequence[Operand]:
-    """An operand for each tensor: of a list or a vector its elements, otherwise the same one."""
+    """Return an operand for each tensor: elements of a list or a vector, else the same operand."""
     if getattr(x, "ndim", 0):
         x = [x[i] for i in range(x.shape[0])]
     if not isinstance(x, (list, tuple)):

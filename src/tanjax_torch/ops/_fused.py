@@ -1,7 +1,7 @@
 """One step of an optimiser over all parameters, which torch asks for by `fused=True`.
 
-The formulas are those of `torch.optim`; the learning rate and the decay are traced, so that a
-schedule does not compile anew. `found_inf`, from a gradient scaler, leaves all as it was.
+The formulas are those of `torch.optim`. The learning rate and the decay are traced, so that a
+schedule does not compile again. `found_inf`, from a gradient scaler, leaves every value unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _kept(old: Arrays, new: Arrays, found_inf: Maybe) -> list[jax.Array]:
 
 
 def _summed(beta: float, step: jax.Array) -> jax.Array:
-    """`1 - beta**step`, which the difference would round: in float32 by 1e-4 for 0.999."""
+    """`1 - beta**step`; the plain difference errs by 1e-4 in float32 for `beta = 0.999`."""
     return -jnp.expm1(step * math.log(beta)) if beta > 0 else jnp.ones_like(step)
 
 

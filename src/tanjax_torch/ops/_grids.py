@@ -1,7 +1,7 @@
 """Sampling at the points of a grid, in two and three dimensions.
 
-Coordinates run from -1 to 1. `align_corners` says whether these are the middles of the outermost
-numbers or their outer edges. The backward is the derivative of the sampling.
+Coordinates run from -1 to 1. With `align_corners` these are the middles of the outermost numbers,
+otherwise their outer edges. The backward is the derivative of the sampling.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _read(input: Array, places: Sequence[Array], padding_mode: int) -> Array:
     clipped = []
     for place, size in zip(places, sizes, strict=True):
         inside = inside & (place >= 0) & (place <= size - 1)
-        # Comparisons first: NaN and large numbers become some place inside.
+        # Comparisons first: they move NaN and large numbers to some place inside.
         safe = jnp.where((place >= 0) & (place <= size - 1), place, 0)
         clipped.append(safe.astype(jnp.int32))
     channels_last = jnp.moveaxis(input, 1, -1)

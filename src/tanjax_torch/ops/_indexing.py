@@ -1,9 +1,9 @@
-"""Values taken at indices and put there.
+"""Reads and writes at indices.
 
-Torch refuses an index out of range where JAX takes the nearest number or none. So these entries see
-values: known indices are checked on the host, then one compiled function does the work. Indices
-under a trace cannot be checked: what is read outside is NaN (for integers the lowest number), and
-what is written outside is dropped.
+Torch raises for an index out of range, where JAX takes the nearest number or none. So these entries
+see values: they check known indices on the host, then call one compiled function. Indices under a
+trace cannot be checked: reads outside give NaN (for integers the lowest number), and writes outside
+are dropped.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _same_shape(indices: Sequence[Array | None]) -> None:
 @implements(aten.index.Tensor, aten._unsafe_index.Tensor, eager=True)
 def index(self: Array, indices: Sequence[Array | None]) -> Array:
     if not is_traced(self, *indices) and any(map(_is_mask, indices)):
-        # How many there are differs from call to call: compiled, each count would compile anew.
+        # The count differs from call to call, and JAX would compile for each.
         found, _ = _integral(self, indices)
         _same_shape(found)
         return jnp.asarray(
@@ -190,7 +190,7 @@ def _fill_mask(self: Array, mask: Array, value: Array, accumulate: bool) -> Arra
 
 
 def _along(self: Array, dim: int) -> tuple[Array, int]:
-    """An array with an axis to index, and which one."""
+    """Return an array that has an axis to index, and that axis."""
     return (self if self.ndim else self.reshape(1)), one_axis(dim, self.ndim)
 
 

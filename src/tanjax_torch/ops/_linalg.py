@@ -139,7 +139,7 @@ def _sign_of_order(pivots: Array) -> Array:
 
 
 def _factorized(a: Array, contiguous: bool) -> tuple[Array, Array, Array]:
-    """LU of a matrix as torch saves it: of the transpose, for a real one in order in memory."""
+    """LU of a matrix as torch saves it: of the transpose for a real, contiguous one."""
     return lu_factors(jnp.swapaxes(a, -1, -2) if contiguous and category(a.dtype) < 3 else a)
 
 
@@ -159,7 +159,7 @@ def _det(value: Array, a: Array) -> Array:
 
 @_det.defjvp
 def _det_slope(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """By cofactors: those of a singular matrix do not follow from its factors."""
+    """The derivative of `ops.det`, since the factors of a singular matrix do not determine it."""
     return _det(*primals), jax.jvp(ops.det, primals[1:], tangents[1:])[1]
 
 
@@ -231,7 +231,10 @@ def _pinv(value: Array, a: Array) -> Array:
 
 @_pinv.defjvp
 def _pinv_slope(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Along matrices of one rank (Golub and Pereyra 1973): equal singular values have none."""
+    """The derivative at constant rank (Golub and Pereyra 1973).
+
+    It also exists for equal singular values, where the SVD has none.
+    """
     p, a = _pinv(*primals), primals[1]
     turned, product = adjoint(tangents[1]), jnp.matmul
     by_rows = product(product(turned, adjoint(p)), p)

@@ -1,4 +1,4 @@
-"""Losses that pick by a target class, and the backwards that torch has no definition of."""
+"""Losses with a target class, and backward operations that torch does not define by others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 def _last(x: Array) -> Array:
-    """Classes as the last axis."""
+    """Move the classes to the last axis."""
     return x if x.ndim == 1 else jnp.moveaxis(x, 1, -1)
 
 
 def _checked(self: Array, target: Array, weight: Array | None, ignore_index: int) -> None:
-    """**Raises:** `IndexError` for a class that there is not."""
+    """**Raises:** `IndexError` for a class out of range."""
     classes = self.shape[0 if self.ndim == 1 else 1]
     require(self.ndim > 0, "input tensor should be 1D or more")
     shape = self.shape[:1] if self.ndim == 2 else (*self.shape[:1], *self.shape[2:])
@@ -106,7 +106,7 @@ def _cross_entropy(x: Array, target: Array) -> Array:
 def _cross_entropy_slope(
     primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """As torch has it: of certain outcomes large, and finite."""
+    """The derivative in torch's form: large and finite at probabilities 0 and 1."""
     x, target = primals
     slope = (x - target) / jnp.maximum(x * (1 - x), 1e-12)
     by_target = jnp.maximum(jnp.log1p(-x), -100) - jnp.maximum(jnp.log(x), -100)
@@ -114,7 +114,7 @@ def _cross_entropy_slope(
 
 
 def _probabilities(self: Array, *_: Argument, **__: Argument) -> None:
-    """**Raises:** `RuntimeError` for what is no probability."""
+    """**Raises:** `RuntimeError` for known numbers outside of `[0, 1]`."""
     if not is_traced(self):
         known = np.asarray(self)
         inside = bool(((known >= 0) & (known <= 1)).all())
@@ -130,7 +130,7 @@ def binary_cross_entropy(
     return _reduced(losses if weight is None else losses * weight, reduction)
 
 
-# Torch's own definition by others subtracts from one what is near it.
+# Torch's own definition cancels: it subtracts a number near one from one.
 @implements(aten.soft_margin_loss_backward.default)
 def soft_margin_loss_backward(
     grad_output: Array, self: Array, target: Array, reduction: int
@@ -175,7 +175,7 @@ def multi_margin_loss_backward(
 
 
 def _marked(target: Array) -> tuple[Array, Array]:
-    """Which targets count, up to the first -1, and which classes they name."""
+    """Return masks of the targets before the first -1, and of the classes that they name."""
     valid = jnp.cumprod(target >= 0, 1, dtype=jnp.int32) > 0
     classes = jnp.arange(target.shape[1], dtype=target.dtype)
     named = (target[:, :, None] == classes) & valid[:, :, None]
@@ -192,7 +192,7 @@ def _multilabel(self: Array, target: Array, reduction: int) -> Array:
     return _reduced(losses if self.ndim > 1 else losses[0], reduction)
 
 
-# Torch's own definition by others counts a class for each target after the first -1.
+# Torch's own definition counts a class for each target after the first -1.
 @implements(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin_loss_forward(
     self: Array, target: Array, reduction: int

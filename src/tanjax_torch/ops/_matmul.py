@@ -33,7 +33,7 @@ def _product(what: str, a: Array, b: Array, ranks: tuple[int, int]) -> Array:
 
 
 def _plus(what: str, bias: Array, product: Array, beta: Number, alpha: Number) -> Array:
-    """`beta * bias + alpha * product`; what is multiplied by the number zero is not looked at."""
+    """`beta * bias + alpha * product`; `beta = 0` ignores the bias, even NaN."""
     same_dtype(what, bias, product)
     product = times(product, alpha)
     if isinstance(beta, (int, float)) and beta == 1:

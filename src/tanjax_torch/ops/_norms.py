@@ -19,14 +19,14 @@ Three = tuple[Array | None, Array | None, Array | None]
 
 
 def _moments(x: Array, axes: Sequence[int], eps: Number) -> tuple[Array, Array, Array]:
-    """Mean, variance and the inverse of the deviation over axes, which are kept."""
+    """Return mean, variance and inverse deviation over axes, which keep size 1."""
     mean = jnp.mean(x, axes, keepdims=True)
     variance = jnp.mean(jnp.square(x - mean), axes, keepdims=True)
     return mean, variance, lax.rsqrt(variance + jnp.asarray(eps).astype(x.dtype))
 
 
 def _pulled(grad: Array, normal: Array, rstd: Array, axes: Sequence[int]) -> Array:
-    """The cotangent of what was normalized: free of a mean and of a part along the result."""
+    """The cotangent of the input: free of a mean and of a part along the result."""
     middle = jnp.mean(grad, axes, keepdims=True)
     along = jnp.mean(grad * normal, axes, keepdims=True)
     return rstd * (grad - middle - normal * along)
@@ -154,7 +154,7 @@ def native_group_norm_backward(
 
 
 def _line(x: Array, ndim: int) -> Array:
-    """One number for each channel, along axis one."""
+    """Reshape one number for each channel to lie along axis one."""
     return wide(x).reshape(1, -1, *(1,) * (ndim - 2))
 
 

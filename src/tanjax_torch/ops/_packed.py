@@ -1,7 +1,7 @@
 """Sequences of several lengths, packed for recurrent layers.
 
-How many sequences are still running at each time (`batch_sizes`) decides sizes of what follows, and
-torch's recurrent layers read it as a plain int64 tensor: so that one is plain.
+`batch_sizes`, the number of sequences that still run at each time, decides sizes of later results.
+Torch's recurrent layers read it as a plain int64 tensor, so that tensor is plain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pointwise functions of one tensor.
 
-Tables of JAX's functions, by what torch does with integers and complex numbers; and those whose
-values at edges (NaN, signed zeros, ties) JAX has otherwise. Where a function has a kink, the
-derivative of the code here is the one that torch's formula takes.
+The tables sort JAX's functions by torch's treatment of integers and complex numbers. Functions
+whose values at edges (NaN, signed zeros, ties) differ in JAX follow. At a kink the derivative of
+the code here is torch's.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ register({"ceil": jnp.ceil, "floor": jnp.floor, "trunc": jnp.trunc}, _rounding)
 
 @implements(*operations("round"))
 def round_(self: jax.Array, *, decimals: int | None = None) -> jax.Array:
-    """To the nearest, halves to even; of `10**decimals * self` where decimals are asked for."""
+    """Round to the nearest, halves to even; with `decimals`, round `10**decimals * self`."""
     needs("round", (1, 2) if decimals is None else (2,), self)
     if not decimals:
         return jnp.round(self) if category(self.dtype) == 2 else self
@@ -134,7 +134,7 @@ def neg(self: jax.Array) -> jax.Array:
 
 @implements(*operations("sign"))
 def sign(self: jax.Array) -> jax.Array:
-    """The sign; 0 of NaN, as torch has it."""
+    """The sign; 0 for NaN, as in torch."""
     needs("sign", (0, 1, 2), self)
     if category(self.dtype) < 2:
         return self if self.dtype == jnp.bool_ else jnp.sign(self)
@@ -223,7 +223,7 @@ def bitwise_not(self: jax.Array) -> jax.Array:
 # Functions with numbers beside them.
 @implements(aten.logit)
 def logit(self: jax.Array, eps: Number | None = None) -> jax.Array:
-    """`log(x / (1 - x))`, of `x` held within `[eps, 1 - eps]`."""
+    """`log(x / (1 - x))`, with `x` clipped to `[eps, 1 - eps]`."""
     needs("logit", (0, 1, 2), self)
     x = floating(self)
     if eps is not None:

@@ -33,7 +33,7 @@ def _windows(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> list[int]:
-    """How many windows there are along each axis."""
+    """The number of windows along each axis."""
     counts = []
     for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
         require(k > 0 and s > 0 and d > 0, "pool: kernel, stride and dilation must be positive")
@@ -51,7 +51,7 @@ def _windows(
 def _frame(
     x: Array, n: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[dict[str, Any], list[int]]:
-    """What `lax.reduce_window` is told, and how many windows there are along each axis."""
+    """Return the arguments of `lax.reduce_window`, and the number of windows along each axis."""
     sizes = x.shape[-n:]
     require(
         x.ndim in (n + 1, n + 2) and product(x.shape[-n - 1 :]) > 0,
@@ -105,7 +105,7 @@ def _max_pool(
 
 
 def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
-    """The largest numbers, for JAX to differentiate: it does not, a window of pairs."""
+    """The largest numbers, with a derivative: JAX cannot differentiate a window of pairs."""
     rows = product(self.shape[:-n])
 
     @kernels.custom_jvp
@@ -121,7 +121,7 @@ def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
 
 
 def _at_places(grad_output: Array, self: Array, indices: Array, n: int) -> Array:
-    """Cotangents added where the largest numbers were."""
+    """Add cotangents at the places of the largest numbers."""
     lead = self.shape[:-n]
     rows = product(lead)
     grad, index = grad_output.reshape(rows, -1), indices.reshape(rows, -1)
@@ -161,7 +161,7 @@ def _average(
     require(divisor_override != 0, "divisor must be not zero")
     frame, counts = _frame(self, n, kernel_size, stride, padding, 1, ceil_mode)
     x = wide(self)
-    total = lax.reduce_window(x, np.zeros((), x.dtype), lax.add, **frame)  # 0 is known: a sum
+    total = lax.reduce_window(x, np.zeros((), x.dtype), lax.add, **frame)  # 0 is static: a sum
     divisor: int | Numbers | None = divisor_override
     if divisor is None:
         divisor = _divisor(self.shape[-n:], counts, frame, repeated(padding, n), count_include_pad)
@@ -178,7 +178,7 @@ def _divisor(
     padding: Sequence[int],
     count_include_pad: bool,
 ) -> Numbers:
-    """How many numbers each window averages: it may reach beyond the array and its border."""
+    """The divisor of each window, which may reach beyond the array and its border."""
     n = len(sizes)
     divisor = np.ones((), np.int64)
     for k, (size, count, p) in enumerate(zip(sizes, counts, padding, strict=True)):
@@ -224,7 +224,7 @@ def _adaptive_max(n: int, self: Array, output_size: Ints) -> tuple[Array, Array]
 
 
 def _adaptive_bounds(size: int, count: int) -> tuple[Numbers, Numbers]:
-    """Where the windows begin and end that cut an axis into a number of parts."""
+    """Return the starts and ends of windows that cut an axis into `count` parts."""
     at = np.arange(count)
     return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
 

@@ -1,4 +1,4 @@
-"""What is left of prims, the small set that torch's decompositions end in: nearly `jax.lax`.
+"""Prims: the small set, nearly `jax.lax`, that torch's decompositions end in.
 
 Pointwise prims are registered beside ATen's. Dtypes have been promoted when a prim is called.
 """
@@ -86,7 +86,7 @@ def view_of_dtype(a: jax.Array, dtype: torch.dtype) -> jax.Array:
 
 
 def _elements(size: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
-    """Where in memory the elements of a strided view are."""
+    """The places in memory of the elements of a strided view."""
     places = np.full(tuple(size), offset, np.int64)
     for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
         along = [1] * len(size)
@@ -99,7 +99,7 @@ def _elements(size: Sequence[int], stride: Sequence[int], offset: int) -> np.nda
 def as_strided(
     a: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int
 ) -> jax.Array:
-    """Of a tensor whose elements lie in order."""
+    """A strided view of a tensor whose elements lie in order."""
     return a.reshape(-1)[_elements(size, stride, storage_offset)]
 
 
@@ -175,7 +175,7 @@ def var(
 # Others.
 @implements(prims.copy_to)
 def copy_to(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The result, and what is written into `a`."""
+    """Return the result, and the new value of `a`."""
     value = jnp.broadcast_to(b, a.shape).astype(a.dtype)
     return value, value
 

@@ -1,4 +1,4 @@
-"""Random numbers: each entry draws its key by `next_key`, the kernel has seen to where from.
+"""Random numbers: each entry draws its key by `next_key`, from a source that the kernel sets.
 
 Distributions are torch's, numbers are JAX's.
 """
@@ -31,7 +31,7 @@ def _float(dtype: Dtype, otherwise: DType | None = None) -> DType:
 
 
 def _drawn(draw: Callable[..., jax.Array], shape: Sequence[int], *args: Argument) -> jax.Array:
-    """`draw(key, shape, *args)`, by places in memory: one axis compiles faster than several."""
+    """`draw(key, shape, *args)`, drawn along one axis, which compiles faster than several."""
     return draw(next_key(), (math.prod(shape),), *args).reshape(tuple(shape))
 
 
@@ -41,7 +41,7 @@ def _chosen(chance: Argument, shape: Sequence[int]) -> jax.Array:
 
 
 def _refusing(text: str, holds: Callable[..., Argument]) -> Callable[..., None]:
-    """A check of an entry: that something holds for all numbers, where they are known."""
+    """Return a check of an entry: `holds` must be true for all known numbers."""
 
     def check(*args: Argument, generator: Generator = None, **kwargs: Argument) -> None:
         known = [a for a in (*args, *kwargs.values()) if not isinstance(a, torch.Generator)]
@@ -127,7 +127,7 @@ def randint_like_from(
 
 
 def _uniform(like: jax.Array) -> jax.Array:
-    """In (0, 1), never 0: its logarithm is finite."""
+    """Draw from (0, 1), never 0, so that the logarithm is finite."""
     tiny = jnp.finfo(like.dtype).tiny
     return _drawn(jax.random.uniform, like.shape, like.dtype, tiny)
 
@@ -196,7 +196,7 @@ def uniform_prim(
     return uniform(jnp.zeros(shape, jax_dtype(dtype)), low, high)
 
 
-# By chance.
+# Choices.
 @implements(aten.bernoulli.default, check=_refusing(_NO_CHANCE, _is_chance))
 def bernoulli(self: jax.Array, **_: object) -> jax.Array:
     """Ones with the probabilities that `self` holds."""
@@ -217,7 +217,7 @@ def bernoulli_like(self: jax.Array, p: Number = 0.5, **_: object) -> jax.Array:
 
 @implements(aten.native_dropout, static=("p",))
 def native_dropout(input: jax.Array, p: float, train: bool | None) -> tuple[jax.Array, jax.Array]:
-    """The input with each element kept with probability `1 - p`, and then larger; the mask."""
+    """Keep each element with probability `1 - p`, divided by `1 - p`; also return the mask."""
     if train is False or p == 0:
         return input, jnp.ones(input.shape, jnp.bool_)
     if p == 1:
@@ -232,7 +232,7 @@ def native_dropout_backward(grad_output: jax.Array, mask: jax.Array, scale: Numb
 
 
 def _weights(self: jax.Array, *_: Argument, **__: Argument) -> None:
-    """**Raises:** `RuntimeError` for weights of which none can be drawn."""
+    """**Raises:** `RuntimeError` for weights that are negative, not finite or sum to 0."""
     if not is_traced(self):
         known = np.asarray(self)
         text = "probability tensor contains either `inf`, `nan` or element < 0"
@@ -245,7 +245,7 @@ def _weights(self: jax.Array, *_: Argument, **__: Argument) -> None:
 def multinomial(
     self: jax.Array, num_samples: int, replacement: bool = False, **_: object
 ) -> jax.Array:
-    """Indices drawn with weights; without replacement by Gumbel's trick, the largest of noise."""
+    """Draw indices with weights; without replacement by the Gumbel top-k trick."""
     needs("multinomial", (2,), self)
     require(self.ndim in (1, 2), "prob_dist must be 1 or 2 dim")
     require(num_samples > 0, f"cannot sample n_sample <= 0 samples, but found {num_samples}")
@@ -265,7 +265,7 @@ def multinomial(
 
 # Other distributions, in place in torch.
 def _from_uniform(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """By the inverse of the distribution function."""
+    """Return an entry that draws by the inverse of the distribution function."""
 
     def entry(self: jax.Array, *parameters: Number, **_: object) -> jax.Array:
         whole = category(self.dtype) < 2
@@ -319,7 +319,7 @@ def sample_dirichlet(self: jax.Array, generator: Generator = None) -> jax.Array:
 
 @implements(aten.random.default)
 def random(self: jax.Array, **_: object) -> jax.Array:
-    """Whole numbers: all that the dtype holds exactly, from 0."""
+    """Draw whole numbers from 0 to the largest one that the dtype holds exactly."""
     if self.dtype == jnp.bool_:
         return _chosen(0.5, self.shape)
     if category(self.dtype) == 2:
@@ -350,7 +350,7 @@ def rrelu(
     training: bool = False,
     generator: Generator = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """A leaky relu, each slope drawn while training; the slopes."""
+    """Return a leaky relu, with slopes drawn in training, and the slopes."""
     negative = self <= 0
     if not training:
         return jnp.where(negative, self * ((lower + upper) / 2), self), noise

@@ -27,7 +27,7 @@ def _lstm(
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
-    state = h.reshape(h.shape[-2:]), c.reshape(c.shape[-2:])  # also where torch has layers
+    state = h.reshape(h.shape[-2:]), c.reshape(c.shape[-2:])  # torch may add a layer axis
     (h_y, c_y), y = lax.scan(step, state, x @ w_x.T + b_x + b_h, reverse=reverse)
     return y, h_y.reshape(h.shape), c_y.reshape(c.shape)
 

@@ -1,7 +1,7 @@
 """Reductions: sums, means, extremes with their places, variances, norms.
 
-No dims mean every axis. What torch counts is int64, a sum of integers too. An extreme of several
-dims shares its derivative among ties; with an index beside it, the element at the index has it.
+No dims mean every axis. Counts are int64, and so are sums of integers. An extreme of several dims
+shares its derivative among ties; with an index beside it, the element at the index has it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Dims = int | Sequence[int] | None
 
 
 def counted(x: jax.Array, dtype: torch.dtype | None) -> jax.Array:
-    """`x` in the dtype of a sum: the one asked for, or int64 for integers."""
+    """`x` in the dtype of a sum: `dtype` if given, or int64 for integers."""
     if dtype is not None:
         return x.astype(jax_dtype(dtype))
     return x if category(x.dtype) > 1 else x.astype(jax_dtype(torch.int64))
 
 
 def _whole(function: Callable[..., jax.Array], x: jax.Array) -> Callable[..., jax.Array]:
-    """Of integers in their own dtype; of half precision JAX sums in float32, if not told."""
+    """Reduce integers in their own dtype; without `dtype` JAX sums half precision in float32."""
     return functools.partial(function, dtype=x.dtype) if category(x.dtype) < 2 else function
 
 
@@ -157,7 +157,7 @@ def aminmax(
 
 # Truth.
 def _truth(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """A bool; of uint8 uint8, as torch has it."""
+    """Return a bool; for uint8 a uint8, as in torch."""
 
     def entry(self: jax.Array, dim: Dims = None, keepdim: bool = False) -> jax.Array:
         axes = () if dim == [] or dim == () else axes_of(dim, self.ndim)

@@ -23,7 +23,7 @@ Stencil = Callable[[int, int, bool, float | None], tuple[Numbers, Numbers]]
 
 
 def _source(n: int, m: int, align_corners: bool, scale: float | None, cubic: bool) -> Numbers:
-    """Where in `n` places each of `m` lies."""
+    """The place among `n` of each of `m` results."""
     at = np.arange(m)
     if align_corners:
         return at * ((n - 1) / (m - 1) if m > 1 else 0.0)
@@ -67,7 +67,7 @@ def _cubic(n: int, m: int, align_corners: bool, scale: float | None) -> tuple[Nu
 
 
 def _smoothed(filtered: Callable[[Numbers], Numbers], reach: float) -> Stencil:
-    """A stencil that widens where an axis shrinks, so that every number counts."""
+    """Return a stencil that widens if the axis shrinks, so that every number counts."""
 
     def stencil(
         n: int, m: int, align_corners: bool, scale: float | None

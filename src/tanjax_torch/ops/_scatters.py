@@ -22,7 +22,7 @@ _REDUCTIONS = _SHORT | {"mean": "mean", "amax": "max", "amin": "min"}
 
 
 def _grid(index: Array, axis: int) -> tuple[Array, ...]:
-    """The places of all numbers: `index` along `axis`, their own place along the others."""
+    """Return the places of all numbers: `index` along `axis`, their own along the others."""
     places = [jax.lax.broadcasted_iota(index.dtype, index.shape, k) for k in range(index.ndim)]
     places[axis] = index
     return tuple(places)

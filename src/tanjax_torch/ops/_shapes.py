@@ -1,4 +1,4 @@
-"""Views, shapes, and arrays put together: what moves numbers and computes none."""
+"""Views, shapes and concatenations: operations that move numbers and compute none."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def unfold(self: Array, dimension: int, size: int, step: int) -> Array:
 def _strided(
     self: Array, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> Array | None:
-    """The places in a contiguous array, `None` for all in order."""
+    """Return the places in a contiguous array, or `None` for all in order."""
     require(len(size) == len(stride), "as_strided: mismatch in length of strides and shape")
     size, start = tuple(size), offset or 0
     reach = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))

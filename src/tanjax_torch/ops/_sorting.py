@@ -14,14 +14,14 @@ aten = torch.ops.aten
 
 
 def _sorted(x: Array, axis: int, descending: bool = False) -> tuple[Array, Array]:
-    """Values in order and where they were; equal ones stay in order."""
+    """Return sorted values and their places; equal values stay in order."""
     if category(x.dtype) == 3:
         require(False, "Sort currently does not support complex dtypes on CPU")
     places = lax.broadcasted_iota(jnp.int32, x.shape, axis)
     if not descending:
         values, indices = lax.sort((x, places), dimension=axis, is_stable=True, num_keys=1)
         return values, indices
-    # Turned round before and after, so that equal ones are in order again.
+    # Flipped before and after, so that equal values stay in order.
     values, indices = lax.sort(
         (jnp.flip(x, axis), jnp.flip(places, axis)), dimension=axis, is_stable=True, num_keys=1
     )
@@ -54,7 +54,7 @@ def topk(
 def _picked(
     x: Array, rank: int | Array, axis: int, keepdim: bool, ndim: int
 ) -> tuple[Array, Array]:
-    """The number of a rank along an axis and its place; ranks keep the axis, with size one."""
+    """Return the number of a rank along an axis, and its place; the axis keeps size 1."""
     values, indices = _sorted(x, axis)
     rank = jnp.broadcast_to(rank, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
     picked = (jnp.take_along_axis(y, rank, axis) for y in (values, integers(indices)))
@@ -77,7 +77,7 @@ def kthvalue(self: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple
 
 
 def _valid(x: Array, axis: int) -> Array:
-    """How many are no NaN."""
+    """The number of entries that are not NaN."""
     return jnp.sum(~jnp.isnan(x), axis, keepdims=True, dtype=jnp.int32)
 
 

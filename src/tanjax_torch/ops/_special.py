@@ -1,4 +1,4 @@
-"""Special functions that JAX has not, or not on the whole line where torch has them."""
+"""Special functions that JAX lacks, or lacks on a part of torch's domain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._tools import aten, needs, size
 
 
 def erfcx(x: jax.Array) -> jax.Array:
-    """`exp(x²) erfc(x)`; from 5 on the continued fraction, since the factors leave the range."""
+    """`exp(x²) erfc(x)`; from 5 on by the continued fraction, before the factors overflow."""
     near = jnp.where(x < 5, x, 0)
     far = jnp.where(x < 5, 5, x)
     fraction = jnp.zeros_like(x)
@@ -26,7 +26,7 @@ def erfcx(x: jax.Array) -> jax.Array:
 
 
 def add_exponents(a: jax.Array, b: jax.Array) -> jax.Array:
-    """`log(exp(a) + exp(b))` of complex numbers; imaginary parts are not brought back into ±π."""
+    """`log(exp(a) + exp(b))` of complex numbers; imaginary parts may leave ±π."""
     above = a.real >= b.real
     most, least = jnp.where(above, a, b), jnp.where(above, b, a)
     apart = jnp.where(least.real == -jnp.inf, -jnp.inf, least - most)
@@ -34,7 +34,7 @@ def add_exponents(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
-    """Hurwitz' zeta; left of 0, where its terms have a sign only for whole `x`, moved right."""
+    """Hurwitz' zeta; shifts negative `q` right for whole `x`, since other terms are not real."""
     x, q = jnp.broadcast_arrays(x, q)
     moved = (q < 0) & (q != jnp.floor(q)) & (x == jnp.floor(x)) & (x > 1)
 
@@ -56,7 +56,7 @@ def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
 
 
 def digamma(x: jax.Array) -> jax.Array:
-    """At 0 infinite, by the sign of the zero."""
+    """The digamma function; infinite at 0, by the sign of the zero."""
     pole = jnp.copysign(jnp.asarray(jnp.inf, x.dtype), -x)
     return jnp.where(x == 0, pole, special.digamma(jnp.where(x == 0, 1, x)))
 

@@ -1,4 +1,4 @@
-"""What entries of several families share: dims, bounds, and pullbacks as torch has them."""
+"""Helpers of several families of entries: dims, bounds, and pullbacks as torch has them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = jax.Array
 
 
 def one_axis(dim: int, ndim: int) -> int:
-    """`dim` counted from the front; an array without axes has one here, as torch has it.
+    """`dim` counted from the front; an array without axes has one here, as in torch.
 
     **Raises:** `IndexError` where there is no such dimension.
     """
@@ -48,7 +48,7 @@ def some_axes(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 
 
 def repeated(x: int | Sequence[int], n: int) -> tuple[int, ...]:
-    """`n` integers of one, of a list of one, or of `n`."""
+    """Return `n` integers from one, from a list of one, or from a list of `n`."""
     xs = (x,) if isinstance(x, int) else tuple(x)
     return xs * n if len(xs) == 1 else xs
 
@@ -71,7 +71,7 @@ def integers(x: ArrayLike) -> Array:
 
 
 def is_traced(*arrays: object) -> bool:
-    """Whether a value is not to be had yet."""
+    """True if a value is not known yet."""
     return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
@@ -94,9 +94,9 @@ def in_bounds(
     error: type[Exception] = IndexError,
     text: str = "index {} is out of bounds for dimension with size {}",
 ) -> bool:
-    """Whether indices are known to be inside of `[0, size)`, and from `-size` if `negative`.
+    """True if indices are known to be inside of `[0, size)`, and from `-size` if `negative`.
 
-    **Returns:** `False` for traced ones: nobody knows.
+    **Returns:** `False` for traced indices, which are unknown.
 
     **Raises:** `error` for one outside.
     """
@@ -128,19 +128,19 @@ def fits(x: Number, dtype: DType) -> None:
 
 
 def shaped(x: Array, shape: tuple[int, ...]) -> Array:
-    """`x` in a shape; as it is where it has it, since a call of JAX takes ten microseconds."""
+    """`x` in a shape, without a call of JAX (ten microseconds) if it has the shape."""
     return x if x.shape == shape else x.reshape(shape)
 
 
 def times(x: Array, factor: Number) -> Array:
-    """`factor * x` in the dtype of `x`; nothing for the number one."""
+    """`factor * x` in the dtype of `x`; `x` itself for the number one."""
     if isinstance(factor, (int, float)) and factor == 1:
         return x
     return x * number(factor, x.dtype)
 
 
 def pullback(function: Function, primals: Sequence[Array], cotangent: PyTree) -> tuple[Array, ...]:
-    """What torch calls the backward of `function` at `primals`.
+    """The backward of `function` at `primals`, as torch defines it.
 
     Torch's cotangent of a complex number is the conjugate of JAX's.
     """
@@ -172,10 +172,10 @@ def real_dtype(dtype: DType) -> DType:
 
 
 def product(xs: Sequence[int]) -> int:
-    """How many numbers a shape has."""
+    """The number of entries of a shape."""
     return math.prod(xs)
 
 
 def none_like(x: Array) -> Array:
-    """What torch gives in place of a result that was not asked for: no numbers."""
+    """The empty array that torch returns for a result that was not requested."""
     return jnp.zeros(0, x.dtype)

@@ -22,7 +22,7 @@ def where(condition: jax.Array, self: Number, other: Number) -> jax.Array:
 
 
 def bounded(x: jax.Array, low: Number | None, high: Number | None) -> jax.Array:
-    """`x` within bounds, NaN if any of the three is; its derivative at a bound is 1."""
+    """Clip `x` to bounds; NaN if any of the three is NaN; the derivative at a bound is 1."""
     if low is not None:
         x = jnp.where((x < low) | (low != low), low, x)
     if high is not None:
@@ -75,7 +75,7 @@ def lerp(self: jax.Array, end: jax.Array, weight: Number) -> jax.Array:
 
 
 def is_mask(a: Number) -> bool:
-    """Whether an operand is an array of bools."""
+    """True for an array of bools."""
     return isinstance(a, jax.Array) and a.dtype == jnp.bool_
 
 

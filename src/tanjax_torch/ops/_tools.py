@@ -1,4 +1,4 @@
-"""What the tables of entries share: names to operations, kinds of dtypes, dims."""
+"""Helpers of the tables of entries: names to operations, kinds of dtypes, dims."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def operations(name: str) -> tuple[Op, ...]:
-    """The operations of a name: ATen's, and prims' where it has one."""
+    """The operations of a name: ATen's, and that of prims if it exists."""
     found = tuple(getattr(space, name) for space in (aten, prims) if hasattr(space, name))
     if not found:
         raise AttributeError(f"neither aten nor prims has an operation {name}")

@@ -1,4 +1,4 @@
-"""What torch runs as one operation where a transformer is only evaluated: its fast path."""
+"""Torch's fast path for transformers that are only evaluated: one operation per layer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def native_multi_head_attention(
 
 
 def _masked(mask: Array, mask_type: int | None, ndim: int) -> Array:
-    """Where nothing is seen: a mask of places (0), of keys (1), or of both for each head (2)."""
+    """True where attention is masked: a mask of places (0), of keys (1), or of both by head (2)."""
     hidden = mask.astype(bool)
     if mask_type == 1:
         return hidden[:, None, None, :]

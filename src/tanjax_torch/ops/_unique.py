@@ -1,6 +1,6 @@
 """Operations whose result has a shape that depends on values: numpy on the host.
 
-Compiled, every new count of them would be compiled anew.
+Under `jax.jit`, every new count would compile again.
 """
 
 from __future__ import annotations

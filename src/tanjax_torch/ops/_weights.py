@@ -1,4 +1,4 @@
-"""What layers do to their weights: rows of a bounded norm, and a norm apart from a direction."""
+"""Operations of layers on their weights: rows of bounded norm; norm and direction apart."""
 
 from __future__ import annotations
 
