@@ -36,7 +36,7 @@ def agreed(ask: Callable[[], Plan], leaves: Sequence[Primal]) -> Plan:
     failure: Exception | None = None
     try:
         plan = ask()
-    except Exception as error:  # raised after the comparison: the others would wait for ever
+    except Exception as error:  # raised after the comparison: the others would wait forever
         failure = error
     if not _is_common(0 if plan is None else _digest(plan), array.sharding):
         raise RuntimeError("the processes made different plans.") from failure

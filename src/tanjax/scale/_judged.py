@@ -117,8 +117,8 @@ def _may_not_end(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool
 def _count_worse(was: Sequence[Numbers | None], now: Sequence[Numbers | None]) -> int:
     """Count the entries that are nearly right in plain JAX, and farther off now.
 
-    The true number is right, and so is its cast to the dtype: the 0 that plain JAX has for 1e-69
-    must not become nan.
+    The true number is right, and so is its cast to the dtype. For example, the 0 of plain JAX for
+    1e-69 must not become nan.
     """
     pairs = [(a, b) for a, b in zip(was, now, strict=True) if a is not None and b is not None]
     farther = [(a < _NEARLY) & (b > _FARTHER * a) for a, b in pairs]

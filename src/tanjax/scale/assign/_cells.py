@@ -1,9 +1,9 @@
 """Solve one cell by itself: exponents in range, or the fewest bits out of range.
 
-Every operand may be converted. So no other cell can help a cell that needs exponents out of range,
-and the fewest bits out of range of a program are the sum over its cells. These bits have closed
-forms for equalities, sums and powers. `loosen` widens the intervals by them, and the cell can then
-be solved like any other.
+Every operand may be converted. So no other cell can help a cell that needs exponents out of range.
+The fewest bits out of range of a program are the sum over its cells. These bits have closed forms
+for equalities, sums and powers. `loosen` widens the intervals by them, and the cell can then be
+solved like any other.
 
     bits = loosen(system)
     solve(rows, low, high, pick)   # {0: 20, 1: 0, 2: 20}

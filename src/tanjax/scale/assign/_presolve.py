@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-FREE = -(2**31)  # no exponent is given
-ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY..ANY
+FREE = -(2**31)  # No exponent is given.
+ANY = 10**6  # A value of unknown or zero magnitude has the exponents -ANY..ANY.
 
 REACH = 3  # times the largest bound, for values of unknown size; promise: hard formulas
 

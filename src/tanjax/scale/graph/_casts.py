@@ -191,7 +191,7 @@ def _is_numpys(x: object) -> TypeGuard[np.ndarray | np.floating]:
 
 
 def _numbers_in(value: object) -> list[Number]:
-    """The numbers that a local variable may give to a cast: itself, or the entries of a list."""
+    """Return the numbers that a local variable may give to a cast: itself, or a list's entries."""
     if isinstance(value, tuple | list):
         whole = [np.asarray(value)] if value and _is_numbers(value) else []
         return whole + [x for x in value if isinstance(x, _NUMBERS)]
@@ -212,7 +212,7 @@ def _origin(made: np.ndarray, numbers: list[Number]) -> np.ndarray | None:
 
 
 def _alike(made: np.ndarray, numbers: Sequence[Number]) -> list[np.ndarray]:
-    """The numbers, as they were written, that a cast turns into an array."""
+    """Return the numbers, as they were written, that a cast turns into an array."""
     narrow, found = np.asarray(made), []
     for x in numbers:
         number = np.asarray(x if known_as(x) is None else known_as(x))
@@ -277,7 +277,7 @@ def is_unknown(array: AnyArray) -> bool:
 
 
 def known_as(array: AnyArray) -> Written | None:
-    """Return the number that a cast crushed to this constant; None if it has no entry."""
+    """Return the number that a cast crushed to this constant; None if there is none."""
     array = _owner(array)
     entry = _known.get(id(array))
     return entry[1] if entry is not None and entry[0]() is array else None

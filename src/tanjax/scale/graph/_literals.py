@@ -142,7 +142,7 @@ def _said(places: Sequence[str]) -> str:
 
 
 def _lines(closed: Steps, places: set[int]) -> list[str]:
-    """The user's lines that use constants."""
+    """Return the user's lines that use constants."""
     equations = (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
     lines = [_compat.source_of(e) for e in equations if any(id(v) in places for v in e.invars)]
     return [line for line in dict.fromkeys(lines) if line]
@@ -191,7 +191,7 @@ def _learn(constants: Sequence[Constant], wide: Written | None) -> None:
 
 
 def _restored(closed: Steps) -> dict[int, Written]:
-    """The numbers of crushed constants by the `id` of their place; some may be `Lost`."""
+    """Return the numbers of crushed constants by the `id` of their place; some may be `Lost`."""
     found = {}
     for place, c in _constants(closed):
         if not is_floating(place.aval):

@@ -1,4 +1,4 @@
-"""Run a scale graph on actual numbers, in a range where nothing overflows, and in the real one.
+"""Run a scale graph on actual numbers, in a range without overflow, and in the real one.
 
 The best way to find the values that leave the range of float16 is to run the program. JAX cannot
 do this: it has the range of its types, and compiles. So this module runs the graph in NumPy on
@@ -166,8 +166,8 @@ class Run:
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
         }[mode]
         self.by_use = exponents is not None
-        self.around: list[Node] = []  # nodes whose graphs are being run
-        self.apart: dict[int, Wide] = {}  # by value: the numbers that its late readers may see
+        self.around: list[Node] = []  # Nodes whose graphs are being run.
+        self.apart: dict[int, Wide] = {}  # By value: the numbers that its late readers may see.
 
     # -- values -----------------------------------------------------------------------------------
 

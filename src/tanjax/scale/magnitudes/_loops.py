@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 # The share of the remaining budget that a loop may take, outermost and inside another loop.
 _SHARE, _INNER_SHARE = 0.9, 0.1
-_FEWEST = 8  # the least steps that show growth: snapshots after 2, 4 and 8
+_FEWEST = 8  # The least steps that show growth: snapshots after 2, 4 and 8.
 # The assumed length of a `while` loop that does not end, relative to the sampled steps.
 _FURTHER = 4
 
-# The most equations, all steps counted, of a program that is run to its end if bounds raise an
-# alarm: 50 ms, and the same again for every assignment that is tried.
+# If bounds raise an alarm, a program of at most so many equations, all steps counted, is run to its
+# end: 50 ms, and the same again for every assignment.
 _SOON = 5_000
 
 Step = Callable[[Numbers, int], Numbers | None]

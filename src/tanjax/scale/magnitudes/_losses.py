@@ -48,8 +48,8 @@ from ._evaluation import Evaluation
 
 # Allowed error relative to the measured one: rounding may happen to be exact in a single run.
 _NOISE = 8.0
-_OTHER = 256.0  # an entry so many times smaller than with and without rounding is no rounding
-_FAR_OFF = 0.5  # the relative error above which a number of a sampled loop is wrong
+_OTHER = 256.0  # An entry so many times smaller than with and without rounding is no rounding.
+_FAR_OFF = 0.5  # A number of a sampled loop is wrong above this relative error.
 
 Mask: TypeAlias = Numbers  # booleans per entry
 

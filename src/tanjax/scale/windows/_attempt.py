@@ -38,7 +38,7 @@ from ..numbers._interval_record import INFINITY, Record, clipped, log_add, raise
 from ._choices import FEW, Choices
 from ._errors import EXACT, NEVER, Off, digits_of, is_sum, most
 
-MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
+MARGIN = 0.5  # Bits that rounding and the inner steps of functions may need.
 # The least reach of windows downwards (bits), if a smaller entry costs accuracy only: data around
 # zero come closer to it on each call.
 DOWNWARDS = 16.0
@@ -348,8 +348,8 @@ class Attempt(Bounds):
     def _fall_of(self, node: Node, place: int) -> float:
         """Return how far below the look the largest entry of a result may fall, in bits.
 
-        This is an estimate. It assumes that sums do not cancel more than in the look, and that
-        numbers that decide about a branch or a mask decide as before.
+        This is an estimate. It assumes that sums do not cancel more than in the look. It also
+        assumes that branches and masks are the same as in the look.
         """
         if node.graphs:
             outs = [g.outputs[place] for g in node.returning if place < len(g.outputs)]
