@@ -1,7 +1,7 @@
 """The scale graph: SI physics in float32, bfloat16 and float16.
 
-A value `v` with exponent `s` stands for `v · 2^s`; the graph of a program knows which exponents
-belong together, and a plan says which to use. See `tanjax.jit` and `tanjax.scale_graph`.
+A value `v` with exponent `s` stands for `v · 2^s`. The graph of a program relates exponents to each
+other, and a plan chooses them. See `tanjax.jit` and `tanjax.scale_graph`.
 """
 
 from ._agreed import agreed as agreed

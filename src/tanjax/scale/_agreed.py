@@ -1,8 +1,8 @@
 """Agreement of several processes about a plan.
 
-Processes that run one program on many hosts must take the same decisions: if two of them run
-different programs, each waits in a collective for the other, for ever. Before a plan is used, they
-compare it.
+Processes that run one program on many hosts must take the same decisions. If two of them run
+different programs, each waits for the other in a collective forever. So they compare plans before
+they use one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def agreed(ask: Callable[[], Plan], leaves: Sequence[Primal]) -> Plan:
-    """Return the plan of this process, which all processes have made alike.
+    """Return the plan of this process, after checking that all processes made the same plan.
 
-    **Arguments:** `ask`: makes a plan. No clock decides it, so that equal numbers give equal plans;
-    `leaves`: its arguments, of which some lie on several hosts.
+    **Arguments:** `ask`: makes a plan. It depends on no clock, so equal numbers give equal plans.
+    `leaves`: its arguments; some are spread over several hosts.
     **Raises:** the error of `ask`, if all processes fail; `RuntimeError` if plans differ.
     """
     array = next(x.array for x in leaves if type(x) is Spread)
@@ -36,7 +36,7 @@ def agreed(ask: Callable[[], Plan], leaves: Sequence[Primal]) -> Plan:
     failure: Exception | None = None
     try:
         plan = ask()
-    except Exception as error:  # first the others have to know, or they wait for this one
+    except Exception as error:  # raised after the comparison: the others would wait forever
         failure = error
     if not _is_common(0 if plan is None else _digest(plan), array.sharding):
         raise RuntimeError("the processes made different plans.") from failure
@@ -46,7 +46,7 @@ def agreed(ask: Callable[[], Plan], leaves: Sequence[Primal]) -> Plan:
 
 
 def _digest(plan: Plan) -> int:
-    """A number that two plans share if they are the same program, used in the same way."""
+    """Return a number that two plans share if they are the same program, used in the same way."""
     graph = plan.graph
     what = (
         (plan.identity, plan.method, *plan.exponents[:2]),
@@ -59,7 +59,7 @@ def _digest(plan: Plan) -> int:
 
 
 def _is_common(number: int, sharding: Any) -> bool:
-    """Whether all processes that hold a part of an array come with the same number."""
+    """True if all processes that hold a part of an array have the same number."""
     devices = sorted(sharding.device_set, key=lambda d: d.id)
     each = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec("all"))
     mine = np.full(1, number, np.int32)

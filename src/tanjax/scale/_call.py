@@ -1,4 +1,4 @@
-"""Running one function of plain arrays through a scale graph, here and now."""
+"""Run one function of plain arrays through a scale graph immediately."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from .replay._replay import replay
 def scaled_call(
     name: str, fun: Function, arguments: Sequence[jax.Array]
 ) -> tuple[list[jax.Array], list[int]]:
-    """The results of `fun` on plain arrays, each stored at an exponent that holds it.
+    """Return the results of `fun` on plain arrays, each stored at an exponent that holds it.
 
     **Arguments:** `name`: for the warning; `fun`: of plain arrays, which returns an array or a flat
     list of arrays.
     **Returns:** the arrays and their exponents: a result is `array · 2^exponent`.
-    **Warns:** `ScaleWarning` if entries of a result are lost, since no exponent holds all of them.
+    **Warns:** `ScaleWarning` if entries of a result are lost, because no exponent holds all of
+    them.
     """
     closed, _, restored, notes = trace(lambda: jax.jit(fun).trace(*arguments), fun, arguments)
     free = [True] * len(closed.out_avals)
@@ -37,9 +38,9 @@ def scaled_call(
 
 
 def run(found: Plan, arguments: Sequence[jax.Array]) -> list[jax.Array]:
-    """The results of a planned program, compiled, stored at the plan's exponents.
+    """Compile and run a planned program; return its results, stored at the plan's exponents.
 
-    **Arguments:** `found`: the plan; `arguments`: plain arrays, as its graph has them.
+    **Arguments:** `found`: the plan; `arguments`: plain arrays, one per input of its graph.
     """
     return jax.jit(replay(found.graph, found.exponents))(list(arguments))  # type: ignore[no-any-return]
 
@@ -59,9 +60,9 @@ def _too_wide(value: Value) -> str:
 
 
 def _vanishes(value: Value, m: Magnitudes, exponent: int) -> bool:
-    """Whether the least number of a result is 0 where it is stored, or has next to no digits.
+    """True if the least number of a result is stored as 0, or with almost no digits.
 
-    Subnormal numbers of float16 are numbers, down to four digits.
+    Subnormal numbers of float16 count as numbers, down to four bits.
     """
     found = m[value.index]
     if not value.is_floating or found is None or found.is_zero or not found.exact:

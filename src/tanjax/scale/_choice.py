@@ -1,12 +1,12 @@
-"""Choosing exponents for numbers that plain floating point loses.
+"""Choose exponents for numbers that plain floating point loses.
 
-Several demands are tried, the cheapest first, until nothing is lost: exponents at which all numbers
-fit with room to spare, with less room, the largest, the ordinary or the smallest numbers of values
-that no exponent holds. What counts is the results (`_judged.py`): exponents that lose an entry
-which plain JAX has right are worse than none.
+The planner tries several demands, the cheapest first, until no entry is lost. The first ones hold
+all numbers with much room, the next with less. The last ones hold the largest, the ordinary or the
+smallest numbers of values that no exponent holds. Only the results decide (`_judged.py`): exponents
+that lose an entry which plain JAX has right are worse than none.
 
-Sharp edge: one exponent belongs to a whole array, so that entries which are too far apart cannot be
-had together; then plain floating point is kept, and an alarm says so.
+Sharp edge: one exponent belongs to a whole array, so it cannot hold entries that are too far apart.
+Then plain floating point is kept, with an alarm.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .magnitudes._evaluate import rounded
 from .magnitudes._evaluation import Evaluation
 from .magnitudes._parts import needs_nothing
 
-# Demands tried on a sample, which is run once more for each: a second where loops are long.
+# Demands to try on a sampled loop. Each runs the sample once more: a second for long loops.
 _GUESSES = 2
-ROUNDS = 4  # of equations that become undefined once others are not
+ROUNDS = 4  # The most rounds of saturation: each can make other equations undefined.
 # Equations of all runs at exponents; promise: 10,000 that no exponents hold are planned in 2 s.
 RUNS = 40_000
 
-Doubts: TypeAlias = tuple[Doubt | None, ...]  # by result, None where plain JAX is not asked
+Doubts: TypeAlias = tuple[Doubt | None, ...]  # by result, None if plain JAX is not asked
 
 
 class Chosen(NamedTuple):
-    """Exponents, and what is known of them."""
+    """Chosen exponents, with their cost, gap and doubts."""
 
     exponents: Exponents
     conversions: int = 0
@@ -45,13 +45,13 @@ class Chosen(NamedTuple):
 
 
 def misfits(graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool]) -> int:
-    """How many results could leave at an exponent, and do not fit without."""
+    """Return the number of free results that do not fit at exponent 0."""
     pairs = zip(graph.outputs, free_outputs, strict=True)
     return sum(free and not _range.fits_at_zero(use.value, m) for use, free in pairs)
 
 
 def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
-    """Magnitudes of numbers that are rounded: what a cancellation leaves is mostly that."""
+    """Return magnitudes that include rounding: the rest of a cancellation is mostly rounding."""
     if not reference.complete or reference.estimated:
         return reference.magnitudes
     pairs = zip(reference.magnitudes, rounded(graph, reference).magnitudes, strict=True)
@@ -60,7 +60,7 @@ def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
 
 def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude:
     if exact is None or coarse is None or coarse.is_zero:
-        return exact or coarse or ZERO  # of a branch that is not taken any exponent will do
+        return exact or coarse or ZERO  # in a branch that is not taken any exponent is right
     if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
         return exact
     return Magnitude(coarse.low, max(exact.high, coarse.high), True)
@@ -73,9 +73,9 @@ def assigned(
     said: list[str],
     alarms: list[str],
 ) -> Chosen | None:
-    """Exponents that hold, or None if none are better than plain floating point.
+    """Return the best exponents, or None if plain floating point is as good.
 
-    Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
+    Exponents that lose an entry which plain JAX has right are worse in any case.
     """
     m = reference.magnitudes
     said += unholdable(graph, m)
@@ -100,20 +100,20 @@ def assigned(
     m = with_rounding(graph, reference)
     hidden = guarded(graph, m, exponents)
     exponents = exponents._replace(guarded=exponents.guarded | hidden)
-    can_ask = judged.lost and not plain.endless  # plain JAX would not answer
+    can_ask = judged.lost and not plain.endless  # an endless plain JAX gives no answer
     doubts = doubts_of(reference, judged, free_outputs) if can_ask else ()
     method = "guarded" if _is_zero(exponents) else solution.method
     return Chosen(exponents, solution.conversions, method, solution.gap, doubts)
 
 
 def _is_zero(e: Exponents) -> bool:
-    """Whether numbers stay as they are, and only XLA's or a primitive's own steps are kept out."""
+    """True if all exponents are 0, and the plan only guards nodes."""
     return bool(e.guarded) and not (e.saturated or any(e.values) or any(e.uses))
 
 
 @dataclasses.dataclass
 class _Tries:
-    """One program and its numbers, for which exponents are tried."""
+    """One program and its numbers, and the trials of exponents for them."""
 
     graph: ScaleGraph
     reference: Evaluation
@@ -122,11 +122,11 @@ class _Tries:
     left: int  # equations that may still be run
 
     def best(self, demands: Sequence[_problem.Demand]) -> tuple[Judged, Assignment, Exponents]:
-        """The exponents that lose least, by the first demand at which nothing is lost."""
+        """Return the exponents that lose the fewest entries; stop at the first without a loss."""
         found: tuple[Judged, Assignment, Exponents] | None = None
         graph, m = self.graph, with_rounding(self.graph, self.reference)
         alone = needs_nothing(graph, m)
-        if self.reference.estimated:  # no run shows which small numbers matter: all do
+        if self.reference.estimated:  # no run shows the harmless small numbers: hold all
             demands = [demand for demand in demands if demand.strict][:_GUESSES]
         for demand in demands:
             solution = _problem.assign_exponents(graph, m, self.free_outputs, demand, alone)
@@ -143,11 +143,11 @@ class _Tries:
         return Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
 
     def defined(self, exponents: Exponents) -> tuple[Judged, Exponents]:
-        """Judge exponents, with the largest number instead of infinities where that helps.
+        """Judge exponents, with the largest number instead of infinities if that helps.
 
         A gradient of an occupation has `1 / (exp(x) + 1)**2 * exp(x)`, which is 0 · inf in the
-        tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right. Products of
-        many whose parts leave the range are computed with their exponents apart, before that.
+        tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right. Before that,
+        products of many numbers whose parts leave the range get separate exponents.
         """
         best = self.judged(exponents), exponents
         judged = best[0]
@@ -155,7 +155,7 @@ class _Tries:
             new, parts = judged.undefined - exponents.saturated, judged.parts
             if best[0].is_right or not (new or parts) or self.left <= 0:
                 break
-            if parts:  # those that are guarded have none
+            if parts:  # guarded nodes have none
                 exponents = exponents._replace(guarded=exponents.guarded | parts)
             else:
                 exponents = exponents._replace(saturated=exponents.saturated | new)

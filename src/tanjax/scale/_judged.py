@@ -1,14 +1,14 @@
 """Judgement of exponents by the results of a program, with notes and alarms.
 
-Exponents are judged by the results alone: a program is run on its numbers as its dtypes hold them,
-and compared with a run in a wide range. Two things count: entries that are wrong, and, before all,
-those that plain JAX has right.
+Only the results decide about exponents. The program is run on its numbers in the range of its
+dtypes, and compared with a run in a wide range. The judgement counts wrong entries, and, with
+priority, wrong entries that plain JAX has right.
 
     plain = Judged.of(graph, reference, free)
-    Judged.of(graph, reference, free, exponents, plain).is_right  # nothing is lost
+    Judged.of(graph, reference, free, exponents, plain).is_right  # no entry is lost
 
-Sharp edge: without a complete reference nothing is known, and any exponents count as good that hold
-what the tests of loops read.
+Sharp edge: without a complete reference the results are unknown. Then any exponents count as good
+if they hold the numbers that the tests of loops read.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from .magnitudes._losses import Mask, lost_errors, together
 from .magnitudes._nested import tested_by
 from .numbers._wide import Numbers, Wide, as_float, scaled
 
-# A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
-# error, and made worse by so many times as much.
+# A subnormal intermediate number costs plain JAX some digits. An entry below the first relative
+# error is nearly right; a plan makes it worse if its error is so many times as large.
 _NEARLY, _FARTHER = 0.125, 4.0
-_FAR = 1024.0  # so many times as far off is what plain JAX need not be
+_FAR = 1024.0  # plain JAX is nearly right if the plan's error is so many times as large
 
 Array: TypeAlias = jax.Array | np.ndarray
 Arrays: TypeAlias = Sequence[Array]  # results of a program, as they are stored
-Errors: TypeAlias = list[Numbers | None]  # per output those of its entries, None where unknown
+Errors: TypeAlias = list[Numbers | None]  # per output the errors of its entries, None if unknown
 
 
 class Judged(NamedTuple):
-    """The results of a program at exponents, or at none, judged.
+    """The judgement of a program's results, at exponents or in plain JAX.
 
-    **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
-    than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
-    `excused`: the same, less what no exponent of its dtype holds; `undefined`: the equations where
-    the range has made a nan of 0 · inf; `parts`: products of many, some of whose parts left it;
-    `endless`: whether a loop does not end, which no result excuses.
+    **Fields:** `lost`: the number of wrong entries of the results; `worse`: the number of entries
+    that are nearly right in plain JAX and farther off here; `errors`: per output, the relative
+    errors of lost entries; `excused`: the same, without entries that no exponent of the dtype
+    holds; `undefined`: the equations with a nan of 0 · inf because of the range; `parts`: products
+    of many numbers with parts out of range; `endless`: a loop does not end, which counts most.
     """
 
     lost: int
@@ -68,7 +68,7 @@ class Judged(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is lost."""
+        """True if no entry is lost, and every loop ends."""
         return not any(self.badness)
 
     @classmethod
@@ -80,7 +80,7 @@ class Judged(NamedTuple):
         exponents: Exponents | None = None,
         plain: Judged | None = None,
     ) -> Judged:
-        """Run the program at exponents, and compare it with the run at none, `plain`."""
+        """Run the program at exponents, and compare it with `plain`, the run in plain JAX."""
         none: Errors = [None] * len(graph.outputs)
         if not reference.complete:
             endless = exponents is not None and _may_not_end(graph, reference.magnitudes, exponents)
@@ -106,7 +106,7 @@ def _nodes(simulated: Evaluation, kind: str) -> frozenset[int]:
 
 
 def _may_not_end(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
-    """Whether a number that the test of a loop reads may leave the range at its exponent."""
+    """True if a number that the test of a loop reads may leave the range at its exponent."""
     loops = [node for node in graph.walk() if node.kind is Kind.WHILE]
     read = [node.carried[i][1] for node in loops for i in tested_by(node)]
     read = [v for v in read if v.is_floating]
@@ -115,10 +115,10 @@ def _may_not_end(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool
 
 
 def _count_worse(was: Sequence[Numbers | None], now: Sequence[Numbers | None]) -> int:
-    """How many entries of an output are farther off than in plain JAX, which has them nearly right.
+    """Count the entries that are nearly right in plain JAX, and farther off now.
 
-    Right are the true number, and what the dtype makes of it: the 0 that plain JAX has for 1e-69
-    must not become nan.
+    The true number is right, and so is its cast to the dtype. For example, the 0 of plain JAX for
+    1e-69 must not become nan.
     """
     pairs = [(a, b) for a, b in zip(was, now, strict=True) if a is not None and b is not None]
     farther = [(a < _NEARLY) & (b > _FARTHER * a) for a, b in pairs]
@@ -126,9 +126,10 @@ def _count_worse(was: Sequence[Numbers | None], now: Sequence[Numbers | None]) -
 
 
 class Doubt(NamedTuple):
-    """Of one result, what is true, and relative errors of what a plan loses.
+    """The true numbers of one result, and the relative errors of entries that a plan loses.
 
-    **Fields:** `excused`: the same, less what no exponent holds; `is_free`: it may be scaled.
+    **Fields:** `excused`: the same as `error`, without entries that no exponent holds; `is_free`:
+    the result may be scaled.
     """
 
     true: Numbers
@@ -140,7 +141,7 @@ class Doubt(NamedTuple):
 def doubts_of(
     reference: Evaluation, judged: Judged, free: Sequence[bool]
 ) -> tuple[Doubt | None, ...]:
-    """The entries that plain JAX may have right: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
+    """Return entries that plain JAX may have right: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
     found: Iterable[Any] = zip(reference.outputs, judged.errors, judged.excused, free, strict=True)
     return tuple(
         None if x is None or e is None else Doubt(as_float(x), e, *y) for x, e, *y in found
@@ -150,10 +151,10 @@ def doubts_of(
 def right_in(
     results: Arrays, doubts: Sequence[Doubt | None], planned: Callable[[], Arrays]
 ) -> tuple[int, int]:
-    """How many entries of results are right though a plan loses them, and how many are wrong.
+    """Count the entries of results that are right though a plan loses them, and the wrong ones.
 
-    **Arguments:** `planned`: gives the results of the plan: XLA may have rewritten that program,
-    too, so that what it was to lose is there, and what it was not to lose is nan.
+    **Arguments:** `planned`: returns the results of the plan. XLA may have rewritten that program,
+    too: an entry that it should lose may be right, and another may be nan.
     """
     saved = wrong = 0
     for i, (x, doubt) in enumerate(zip(results, doubts, strict=True)):
@@ -172,9 +173,12 @@ def right_in(
 
 
 class _Right(NamedTuple):
-    """Which entries are true; true or much nearer than those of a plan; as far as a dtype goes.
+    """Masks of the entries of a result that are right in different senses.
 
-    `noise`: some number where 0 is true, which is nearer than infinity and nan.
+    **Fields:** `true`: equal to the true number up to rounding; `nearly`: true, or much nearer to
+    it than the plan's entry; `held`: equal to the cast of the true number, in a result that cannot
+    be scaled; `nan`: nan, and so is the cast; `noise`: a finite number instead of a true 0, which
+    is nearer than infinity and nan.
     """
 
     true: Mask
@@ -185,9 +189,9 @@ class _Right(NamedTuple):
 
 
 def _right(x: Array, doubt: Doubt) -> _Right:
-    """Which entries of a result are right.
+    """Return the masks of right entries of a result.
 
-    Of a difference that should be 0 a wide range leaves some rounding: then nearly so will do.
+    A difference that should be 0 may be rounding in the wide range: then a near number is right.
     """
     true, dtype = doubt.true, x.dtype
     with np.errstate(all="ignore"):
@@ -197,7 +201,7 @@ def _right(x: Array, doubt: Doubt) -> _Right:
         nearer = _FAR * off < np.abs(true) * doubt.error
         nearer |= off <= limits(dtype).step  # subnormal numbers have few digits
         is_true = (got == true) | near
-        # What overflows by itself is no loss.
+        # A result that overflows by itself is no loss.
         return _Right(
             is_true,
             is_true | nearer,
@@ -208,9 +212,9 @@ def _right(x: Array, doubt: Doubt) -> _Right:
 
 
 def _leans(simulated: Evaluation) -> bool:
-    """Whether a number that is too large for float16 becomes infinite, and `1 / x` 0, perhaps.
+    """True if a number overflows float16, and may not overflow in XLA.
 
-    XLA may compute with it in float32, where it does not.
+    XLA may compute with it in float32, where `x` is finite and `1 / x` is not 0.
     """
     places = [e.place for e in simulated.events if e.kind == "overflow"]
     values = [x.value if isinstance(x, Use) else x for x in places]
@@ -218,15 +222,15 @@ def _leans(simulated: Evaluation) -> bool:
 
 
 def _worst(errors: Sequence[Errors]) -> Errors:
-    """By output, the larger of the errors of several runs."""
+    """Return, by output, the larger of the errors of several runs."""
     one = lambda found: None if found[0] is None else functools.reduce(np.maximum, found)
     return [one(found) for found in zip(*errors, strict=True)]
 
 
 def left_of(exact: Wide, coarse: Wide) -> tuple[Mask, Mask]:
-    """Which rounded entries are neither 0 nor mostly rounding, and which are not nan; flat.
+    """Return flat masks of rounded entries: neither 0 nor mostly rounding; and not nan.
 
-    Of complex ones the latter is not told.
+    The second mask is False for all complex entries.
     """
     if coarse.array.dtype.kind == "c":
         return np.ravel(coarse.array != 0), np.zeros(coarse.array.size, bool)
@@ -237,9 +241,9 @@ def left_of(exact: Wide, coarse: Wide) -> tuple[Mask, Mask]:
 
 
 def fitting(x: Wide, dtype: DType, exponent: int) -> tuple[Mask, Mask]:
-    """Which entries are finite as a dtype stores them, and which of these not zero; flat.
+    """Return flat masks of the entries that a dtype stores as finite, and as finite and nonzero.
 
-    Those at the ends of the range are left to rounding.
+    Entries at the ends of the range are in neither: rounding decides about them.
     """
     room = limits(dtype)
     sizes = np.abs(scaled(x.array, x.exponent - exponent)).ravel()
@@ -248,7 +252,10 @@ def fitting(x: Wide, dtype: DType, exponent: int) -> tuple[Mask, Mask]:
 
 
 def lacks(result: Array, exact: Wide, coarse: Wide, exponent: int) -> bool:
-    """Whether an entry is nan, infinite or zero where a number fits that is more than rounding."""
+    """True if an entry is nan, infinite or zero, and the dtype holds its true number.
+
+    A true number that is mostly rounding may be zero.
+    """
     got = np.ravel(np.asarray(result))
     finite, nonzero = fitting(exact, got.dtype, exponent)
     is_left, is_number = left_of(exact, coarse)
@@ -268,7 +275,7 @@ _NOT_TAKEN = (
 
 
 def _not_taken(nodes: Sequence[Node], m: Magnitudes, in_loop: bool = False) -> list[Node]:
-    """Equations of which a branch that computes something was run in no step of a loop."""
+    """Return conditionals with a branch that computes something and never ran in a loop."""
     found = []
     for node in nodes:
         if in_loop and node.kind is Kind.BRANCH:
@@ -287,12 +294,12 @@ def _all_finite(reference: Evaluation) -> bool:
 
 
 def _is_bounded(node: Node, m: Magnitudes) -> bool:
-    """Whether the law of a primitive gives bounds instead of numbers, as of a draw at run time."""
+    """True if the law of a primitive gives bounds instead of numbers, as for random draws."""
     return all(v.is_floating and m[v.index] is not None for v in node.outputs)
 
 
 def _fits(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
-    """Whether the exponent of each value holds all of its numbers."""
+    """True if the exponent of each value holds all of its numbers."""
     floating = [v for v in graph.values if v.is_floating and m[v.index] is not None]
     rooms = [(exponents.of(v), *_range.exponents(v, m)) for v in floating]
     return all(low <= at <= high for at, low, high in rooms)
@@ -301,10 +308,10 @@ def _fits(graph: ScaleGraph, m: Magnitudes, exponents: Exponents) -> bool:
 def unseen(
     graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
 ) -> list[str]:
-    """Equations that could not be run on these numbers, which bounds do not make known.
+    """Return messages about equations that could not be run, if bounds do not suffice for them.
 
-    The laws of `rng_uniform` and `shard_map` give nothing but bounds. They suffice where the
-    exponents of a plan hold all numbers. Elsewhere numbers are lost, and no run tells which.
+    The laws of `rng_uniform` and `shard_map` give only bounds. They suffice if the exponents of a
+    plan hold all numbers. Otherwise numbers are lost, and no run shows their places.
 
     **Arguments:** `exponents`: of the plan; None if plain floating point loses nothing.
     """
@@ -336,7 +343,7 @@ def unknown_primitives(graph: ScaleGraph) -> list[str]:
 
 
 def unholdable(graph: ScaleGraph, m: Magnitudes) -> list[str]:
-    """Notes on values that no exponent can hold, where they were run on numbers."""
+    """Return notes on values that were run on numbers and that no exponent can hold."""
     said = []
     for value in graph.values:
         found = m[value.index]

@@ -1,16 +1,16 @@
-"""Whether a program needs exponents, which, and for which inputs that holds.
+"""Plan a program: decide if it needs exponents, and choose them.
 
-First law: nothing is done unless it is needed. The program is run on its numbers in a wide range,
-then once more with every value rounded and clamped as by its dtype; if the results are the same,
-the plan is the identity, and the program runs as it is. Only otherwise are exponents assigned, and
-the same comparison shows whether they hold.
+First law: a program that loses no number runs unchanged. The planner runs it on its numbers in a
+wide range, then again with every value rounded and clamped to its dtype. If the results are the
+same, the plan is the identity. Otherwise exponents are assigned, and the same comparison checks
+them.
 
-A program that is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm
-is checked on numbers where that can be afforded (`ALARM_BUDGET`).
+If a program is too large to run, the planner bounds its values in log2. Bounds overestimate, so an
+alarm is checked on numbers within `ALARM_BUDGET`.
 
-Sharp edges. A plan holds for the numbers that it was made for; for others there are windows
-(`scale/windows`), or it is compared with them (`seen_right`). An estimated plan can be wrong: its
-caller asks its windows first (`is_estimate`).
+Sharp edges. A plan is valid for the numbers of its call. For other numbers, use windows
+(`scale/windows`) or a comparison (`seen_right`). An estimated plan can be wrong: its caller checks
+its windows first (`is_estimate`).
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ from .numbers._hosts import Argument, known_numbers
 from .numbers._measure import count_numbers, measure
 from .show._progress import progress
 
-BUDGET = 2e7  # elements · operations that are run on numbers without second thoughts: 20 ms
-ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
+BUDGET = 2e7  # elements · operations to run on numbers in any case: 20 ms
+ALARM_BUDGET = 3e8  # the same if bounds raise an alarm: about a second
 
 log = logging.getLogger("tanjax.scale")
 
 
 class Plan(NamedTuple):
-    """The exponents of a graph, and what is to be said about them.
+    """The exponents of a graph, with notes and alarms.
 
     **Fields:** `graph`, `magnitudes`, `exponents`; `identity`: the program runs as it is;
-    `is_estimate`: not everything was run on numbers; `lost`: by index of a value, what plain JAX
-    would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`,
-    `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is estimated, or
-    must; `expected`: how many entries of each result are finite, not zero, not nan, if known;
-    `free_outputs`: as given; `grade`: how it is known that later calls lose nothing, `"proved"`,
-    `"flagged"`, `"looked at"` or `"unchecked"`; `looks`: on how many calls it was looked at;
-    `alarms`: what is wrong in the results all the same; `doubts`: what plain JAX is asked for then;
-    `unseen`: equations of whose numbers nothing is known, unless windows say that they do no harm.
+    `is_estimate`: not everything was run on numbers; `lost`: by index of a value, `"overflow"` or
+    `"underflow"` in plain JAX; `has_effects`: the program prints or calls back; `conversions`,
+    `method`, `gap`, `seconds`: of the assignment; `is_confirmed`: plain JAX loses estimated
+    numbers, by a run or by bounds; `expected`: per result the numbers of entries that are finite,
+    not zero, not nan, if known; `free_outputs`: as given; `grade`: the check of later calls,
+    `"proved"`, `"flagged"`, `"looked at"` or `"unchecked"`; `looks`: the number of calls with a
+    look; `alarms`: remaining errors of the results; `doubts`: entries that plain JAX may still have
+    right; `unseen`: messages about equations with unknown numbers, unless windows prove them
+    harmless.
     """
 
     graph: ScaleGraph
@@ -83,11 +84,11 @@ class Plan(NamedTuple):
 
     @staticmethod
     def is_of_program(alarm: str) -> bool:
-        """Whether an alarm tells of the program whatever its numbers, so that it is said once."""
+        """True if an alarm is about the program, not its numbers: then tanjax warns once."""
         return alarm.endswith(f"({NO_RULE}).")
 
     def is_missed(self, results: Arrays) -> bool:
-        """Whether results of plain JAX are all zero where this estimate has something else."""
+        """True if a result of plain JAX is all zero, and this estimate of it is not."""
         pairs = zip(self.graph.outputs, results, strict=True)
         return any(
             use.value.is_floating
@@ -98,7 +99,7 @@ class Plan(NamedTuple):
         )
 
     def is_short(self, results: Arrays) -> bool:
-        """Whether results are nan, infinite, or zero, where other numbers are known to be right."""
+        """True if results have fewer finite, nonzero or non-nan entries than expected."""
         found = zip(self.graph.outputs, self.expected or (), results, strict=False)
         return any(
             any(map(lt, count_numbers(x), count))
@@ -111,12 +112,12 @@ class Plan(NamedTuple):
         return evaluate(self.graph, _numbers(arguments), budget=BUDGET)
 
     def misses(self, results: Arrays, exact: Evaluation, *, plain: bool = False) -> bool | None:
-        """The same of each entry, where it is more than rounding; None if nobody can tell.
+        """True if the results lost an entry that is more than rounding; None if unknown.
 
-        `(1e20 + 1e30) - 1e30` is 0 in any range, its product with infinity nan, and what is mostly
-        rounding may be 0 as well.
+        `(1e20 + 1e30) - 1e30` is 0 in any range, and its product with infinity is nan. An entry
+        that is mostly rounding may be 0 as well.
 
-        **Arguments:** `exact`: of `run`; `plain`: whether results are plain JAX's, at exponent 0.
+        **Arguments:** `exact`: of `run`; `plain`: the results are plain JAX's, at exponent 0.
         """
         runs = exact.outputs, rounded(self.graph, exact).outputs
         found = list[bool | None]()
@@ -130,7 +131,7 @@ class Plan(NamedTuple):
         return True if True in found else None if None in found else False
 
     def believed(self) -> Plan:
-        """The identity instead: plain JAX was run, and nothing was missing."""
+        """Return the identity: plain JAX was run, and lost no number."""
         said = "bounds or a sampled loop raised a false alarm: plain JAX was run, and is right."
         return self._replace(
             exponents=Exponents.none(self.graph), identity=True, notes=(*self.notes, said),
@@ -138,10 +139,10 @@ class Plan(NamedTuple):
         )  # fmt: skip
 
     def kept_plain(self, results: Arrays, planned: Callable[[], Arrays]) -> Plan | None:
-        """The identity, if results of plain JAX have entries right that this plan loses.
+        """Return the identity, if plain JAX has entries right that this plan loses; else None.
 
         XLA may have rewritten the program: `sqrt(x * x)` to `abs(x)`, as with JAX 0.10.
-        **Arguments:** `planned`: gives the results of this plan.
+        **Arguments:** `planned`: returns the results of this plan.
         """
         saved, wrong = right_in(results, self.doubts, planned)
         if not saved:
@@ -158,7 +159,7 @@ class Plan(NamedTuple):
 
 
 def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
-    """The plan with what is known of these numbers if it loses none of them; None otherwise.
+    """Return the plan with the magnitudes of these numbers if it loses none; None otherwise.
 
     **Arguments:** `plan`: of other numbers; `arguments`: those of a call.
     **Cost:** about 10 µs per equation.
@@ -176,7 +177,7 @@ def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
     pairs = zip(graph.outputs, plan.free_outputs, strict=True)
     if any(free and not leaves_well(use) for use, free in pairs):
         return None
-    if not guarded(graph, m, at) <= at.guarded:  # of these numbers, XLA would join others
+    if not guarded(graph, m, at) <= at.guarded:  # these numbers need more guarded nodes
         return None
     expected = _expected(graph, reference, Chosen(at))
     found = plan._replace(magnitudes=m, expected=expected)
@@ -186,7 +187,7 @@ def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
         return None
     free, is_held = plan.free_outputs, functools.partial(_range.holds_together, magnitudes=m)
     if not plan.identity and not all(is_held(u.value) for u in graph.outputs):
-        # Something is lost at any exponent: plain JAX may have it.
+        # Some entries are lost at any exponent: plain JAX may have them right.
         plain = Judged.of(graph, reference, free)
         return found if Judged.of(graph, reference, free, at, plain).is_right else None
     simulated = simulate(graph, reference, None if plan.identity else at)
@@ -194,10 +195,10 @@ def seen_right(plan: Plan, arguments: Sequence[Argument]) -> Plan | None:
 
 
 def _strays(plan: Plan, m: Magnitudes) -> bool:
-    """Whether a number leaves the range at its exponent that was in it for the last numbers.
+    """True if a value leaves the range at its exponent, and its last numbers did not.
 
-    That a factor happens to be 0 now, or nearly, is no excuse: other exponents hold it. Nor is that
-    none held the last numbers.
+    A factor that is now 0, or nearly 0, excuses no loss: other exponents hold the value. It is also
+    True if no exponent held the last numbers.
     """
     at, before = plan.exponents, plan.magnitudes
 
@@ -214,9 +215,9 @@ def _strays(plan: Plan, m: Magnitudes) -> bool:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collections: a graph is many small objects, all of which are kept.
+    """Disable garbage collections: a graph has many small objects, and keeps all of them.
 
-    They took a fifth of the time at 10,000 equations, and more than in proportion.
+    Collections took a fifth of the time at 10,000 equations, and grow faster than linearly.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -238,15 +239,15 @@ def plan(
     thorough: bool = False,
     hide: bool = False,
 ) -> Plan:
-    """Plan a closed jaxpr: about 10 µs per equation if nothing is out of range.
+    """Plan a closed jaxpr: about 10 µs per equation if no number is out of range.
 
     **Arguments:** `closed`: the jaxpr; `arguments`: arrays; a `Magnitude` or a `ShapeDtypeStruct`
-    where there are no numbers; `free_outputs`: which results may leave at exponents of their own;
-    `graph`: of the jaxpr, with the constants that tracing lost; `notes`: of tracing;
-    `thorough`: run on numbers what a first plan only estimated; `hide`: every product and quotient
-    from XLA, because it made infinities.
-    **Returns:** the plan, the identity if nothing is lost; it never raises where no exponents hold
-    the numbers: `alarms` say what is wrong then.
+    for unknown numbers; `free_outputs`: per result, True if it may leave at an exponent of its own;
+    `graph`: of the jaxpr, with the constants that tracing lost; `notes`: of tracing; `thorough`:
+    run on numbers the parts that a first plan only estimated; `hide`: hide every product and
+    quotient from XLA, because XLA's rewrites made infinities.
+    **Returns:** the plan, the identity if no number is lost. It does not raise if no exponents hold
+    the numbers: `alarms` then describe the errors.
     """
     start, given = time.perf_counter(), known_numbers(arguments)
     graph = graph or build(closed)
@@ -284,7 +285,7 @@ def plan(
 
 
 def _numbers(arguments: Sequence[Argument]) -> list[Given]:
-    """The arguments that can be run; None for others."""
+    """Return the arguments that can be run; None for others."""
     return [None if isinstance(x, Magnitude) else x for x in known_numbers(arguments)]
 
 
@@ -297,7 +298,7 @@ def _hidden(graph: ScaleGraph, solved: Chosen | None) -> Chosen:
 def _expected(
     graph: ScaleGraph, reference: Evaluation, solved: Chosen
 ) -> tuple[tuple[int, int, int], ...] | None:
-    """Per result how many entries are finite, not zero, not nan, as they are stored.
+    """Return, per result, the numbers of stored entries that are finite, not zero, not nan.
 
     None unless all are known.
     """
@@ -317,7 +318,7 @@ def _expected(
 
 
 def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Chosen | None:
-    """The choice for a program that loses no number: None, or results hidden from XLA."""
+    """Return the choice for a program that loses no number: None, or guarded nodes."""
     none = Exponents.none(graph)
     if not (found := guarded(graph, m, none)):
         return None
@@ -348,11 +349,11 @@ def _magnitudes(
 
 
 def _is_settled(graph: ScaleGraph, magnitudes: Magnitudes) -> bool:
-    """Whether bounds alone show that plain JAX overflows, and which exponents do not.
+    """True if bounds alone show that plain JAX overflows, and give exponents that do not.
 
-    It does where even the smallest numbers of a value are too large; exponents follow if all that
-    is known of any value fits its dtype at one. That saves running 500 equations on 100,000
-    numbers, which takes longer than to compile them.
+    Plain JAX overflows if even the smallest numbers of a value are too large. Bounds give exponents
+    if every value is bounded and fits its dtype at some exponent. Then the program need not run:
+    500 equations on 100,000 numbers take longer to run than to compile.
     """
     found = False
     for value in graph.values:
@@ -369,14 +370,14 @@ def lost_in_plain(
     reference: Evaluation,
     free_outputs: Sequence[bool],
 ) -> dict[Value, str]:
-    """Where plain JAX would lose something that its results need; empty if it would not."""
+    """Return the values that plain JAX loses, if its results need them; otherwise no value."""
     m = reference.magnitudes
     out = {v: _what(v, m) for v in graph.values if not _range.fits_at_zero(v, m)}
     out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v, m) > 0)
     if misfits(graph, m, free_outputs):
         return out
     if reference.complete:
-        # Numbers too far apart for any exponent "fit" as well as they can: results may show it.
+        # Numbers too far apart for any exponent count as fitting, but results may lose them.
         out = {v: _what(v, m) for v in graph.values if not _range.is_normal(v, m)} | out
         if not (out or any(_range.parts_may_leave(v, m) for v in graph.values)):
             return {}

@@ -1,1 +1,1 @@
-"""Which exponents: rows, conversions, and the integer program."""
+"""The choice of exponents: rows, conversions, and the integer program."""

@@ -1,34 +1,34 @@
 """Exponents for every value and every reading of it, with as few conversions as possible.
 
 Each equation constrains the exponents of its operands and results by rows (`a + b - out = 0` for a
-product). Each stored number has an interval of exponents at which it stays in range. Whatever
-enters or leaves the program has exponent 0. Where a value is read at another exponent than it has,
-it is converted, which costs its size; two readings at the same exponent share one conversion.
-Constants are converted at planning time, for nothing. The choice is an integer program.
+product). Each stored number has an interval of exponents at which it stays in range. Arguments and
+results of the program have exponent 0. A value that is read at another exponent than its own is
+converted, which costs its size. Two readings at the same exponent share one conversion. Constants
+are converted at planning time, at no cost. The choice is an integer program.
 
 1. Exponent 0 everywhere is right for most programs: this is checked first, in microseconds.
 2. Equations that no exponents hold in range violate as few bits as possible (`_cells.loosen`).
-3. Bounds are propagated from the values that cannot stay at 0. Where bounds contradict each other,
-   one of the conversions on the way has to happen. Such *conflicts* give a lower bound of the cost,
-   and a cheap cover of them says where to convert (`_conflicts`, `_cover`).
-4. The exponents follow, equation by equation, within these bounds, and are improved back and forth
-   (`_moves`). If their cost is the lower bound, they are proven best. Otherwise HiGHS solves
-   programs of up to `SMALL` variables (`_integer_program`), with the conflicts as further rows.
+3. Bounds are propagated from the values that cannot stay at 0. If bounds contradict each other, one
+   of the values between them has to be converted. These *conflicts* give a lower bound of the cost.
+   A cheap cover of them decides where to convert (`_conflicts`, `_cover`).
+4. The exponents follow, equation by equation, within these bounds. Passes back and forth improve
+   them (`_moves`). If their cost equals the lower bound, they are proven best. Otherwise HiGHS
+   solves programs of up to `SMALL` variables (`_integer_program`), with conflicts as further rows.
 5. Programs that leave the range at random have too many conflicts. Their equations are walked
    without bounds, in linear time. The result is the answer if its proven gap is at most `GOOD`.
 
     assign(problem).values  # array([0, 0, 20])
 
 All limits are counts, of visits, passes and nodes: the same problem has the same answer on every
-machine. The linear relaxation is no short cut: a fixed charge with a big-M is nearly free in it.
+machine. The linear relaxation is no alternative: a fixed charge with a big-M is nearly free in it.
 For 10,000 equations at random HiGHS took twice the time of the whole search and proved a third of
-the conversions. Of the 6 that time steps cost it proves 0.75, conflicts prove all 6.
+the conversions. Time steps need 6 conversions: the relaxation proves 0.75, conflicts prove all 6.
 
 Sharp edges: a range violation costs more than all conversions together, but the program stays
 solvable. Among equally good answers exponents near 0 are preferred, not guaranteed. `gap` is
-relative to `objective` and proven: `bound` is never above the best possible objective. Where
-violations cannot be avoided, they are nearly all of the objective, and `gap` says little about
-conversions. `excess` does, and may be large for such programs.
+relative to `objective` and proven: `bound` is never above the best possible objective. If
+violations are unavoidable, they are nearly all of the objective, and `gap` says little about
+conversions. `excess` measures conversions alone, and may be large for these programs.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from ._moves import descend
 from ._presolve import ANY as ANY, FREE as FREE, AssignmentProblem as AssignmentProblem, System
 
 TINY = 1e-30
-GAP = 1e-9  # below this an assignment counts as proven best
-COMMON = 0.05  # conflicts per row of programs that leave the range at random; row: hostile programs
-GOOD = 0.01  # the proven gap that is promised for 10,000 equations
-SMALL = 225  # variables up to which HiGHS solves the whole; promise: conversions of hard formulas
+GAP = 1e-9  # Below this gap an assignment counts as proven best.
+COMMON = 0.05  # Programs with more conflicts per row leave the range at random (row: hostile).
+GOOD = 0.01  # The promised gap for 10,000 equations.
+SMALL = 225  # HiGHS solves up to so many variables. Promise: conversions of hard formulas.
 
 
 class Assignment(NamedTuple):
-    """Exponents of values and uses, what they cost, and how good that is known to be.
+    """Exponents of values and uses, their cost, and a proven bound of the best cost.
 
     **Fields:** `values`, `uses`: integers, in the order of the problem (`show._exponents` has them
-    by name); `objective`: conversions (elements times how often they are computed) and bits out of
-    range; `bound`: what is proven to be needed; `gap`: `(objective - bound) / objective`; `excess`:
-    the same of what conversions cost, without the violations that nothing can avoid, next to which
-    conversions hardly count; `conversions`, `violations`: how many; `method`: where the result
-    comes from (`"identity"`, `"presolve"`, `"search"`, `"integer program"`); `seconds`.
+    by name); `objective`: the cost of conversions (elements times computations) and of bits out of
+    range; `bound`: the proven least objective; `gap`: `(objective - bound) / objective`; `excess`:
+    the same for the cost of conversions alone, without the unavoidable violations; `conversions`,
+    `violations`: their numbers; `method`: the origin of the result (`"identity"`, `"presolve"`,
+    `"search"`, `"integer program"`); `seconds`.
     """
 
     values: Any
@@ -79,7 +79,7 @@ class Assignment(NamedTuple):
 def assign(problem: AssignmentProblem) -> Assignment:
     """Return the cheapest exponents that a limited search finds.
 
-    **Cost:** about 25 µs per equation, or up to 1 s where HiGHS is asked.
+    **Cost:** about 25 µs per equation, or up to 1 s if HiGHS runs.
     """
     start = time.perf_counter()
     if _identity_does(problem):
@@ -94,8 +94,8 @@ def assign(problem: AssignmentProblem) -> Assignment:
 class _Search:
     """The best assignment and the best bound so far.
 
-    **Fields:** `lost`: the part of the objective that range violations cost at least; `bound`: the
-    proven lower bound of the rest, the conversions.
+    **Fields:** `lost`: the least cost of range violations; `bound`: the proven lower bound of the
+    rest, the conversions.
     """
 
     def __init__(self, problem: AssignmentProblem, start: float) -> None:
@@ -133,14 +133,14 @@ class _Search:
             bounds.choose(greedy(bounds.conflicts, self.system.cost))
 
     def _descend(self, method: str, bounds: Propagation | None = None) -> Assignment:
-        """The cheapest exponents that a short local search finds."""
+        """Find the cheapest exponents of a short local search, and return the best so far."""
         found = np.array(descend(self.system, bounds), dtype=np.int64)
         return self._offer(found[: self.system.n], found[self.system.n :], method)
 
     def _offer(
         self, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"], method: str
     ) -> Assignment:
-        """Keep the better of the best so far and a new assignment; with the newest bound."""
+        """Keep the better of the best so far and a new assignment, with the newest bound."""
         cost, conversions, violations = evaluate(self.problem, values, uses)
         if self.best is None or cost < self.best.objective:
             counts = conversions, violations
@@ -157,7 +157,7 @@ class _Search:
 
 
 def _identity_does(problem: AssignmentProblem) -> bool:
-    """Whether exponent 0 everywhere violates nothing that could be avoided."""
+    """True if exponent 0 everywhere causes no avoidable violation."""
     for pins in (problem.value_pin, problem.use_pin):
         if not np.all((pins == FREE) | (pins == 0)):
             return False
@@ -168,7 +168,7 @@ def _identity_does(problem: AssignmentProblem) -> bool:
 def evaluate(
     problem: AssignmentProblem, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"]
 ) -> tuple[float, int, int]:
-    """Objective, number of conversions and number of violations of an assignment."""
+    """Return the objective, and the numbers of conversions and violations of an assignment."""
     owner = problem.use_value
     converted = uses != values[owner]
     keys = np.unique(owner[converted].astype(np.int64) * 2**32 + (uses[converted] + 2**31))

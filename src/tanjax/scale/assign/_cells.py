@@ -1,16 +1,16 @@
-"""One cell by itself: whether its rows can be solved in range, and what it costs if they cannot.
+"""Solve one cell by itself: exponents in range, or the fewest bits out of range.
 
-Every operand may be converted. So no other cell can help a cell that needs exponents out of range,
-and the fewest bits out of range of a program are the sum over its cells. These bits have closed
-forms for equalities, sums and powers. `loosen` widens the intervals by them, and the cell can then
-be solved like any other.
+Every operand may be converted. So no other cell can help a cell that needs exponents out of range.
+The fewest bits out of range of a program are the sum over its cells. These bits have closed forms
+for equalities, sums and powers. `loosen` widens the intervals by them, and the cell can then be
+solved like any other.
 
     bits = loosen(system)
     solve(rows, low, high, pick)   # {0: 20, 1: 0, 2: 20}
 
-Sharp edges: no law of tanjax has cells of another form. In such a cell nothing counts as out of
-range, and nothing is proven. `solve` tries no second choice: where it returns None, other choices
-of `pick` might have led to a solution.
+Sharp edges: no law of tanjax has cells of another form. In a cell of another form no bit counts as
+out of range, and no bound is proven. `solve` tries no second choice: if it returns None, other
+choices of `pick` might have led to a solution.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Callable
 
 from ._presolve import ANY, EQUAL, SUM, Row, System
 
-Bound = dict[int, int]  # by variable
-LEVEL = 64  # new exponents are multiples of it; promise: sums meet at one exponent, roots are even
-FINER, ONE_STEP = 16, 126  # promise: one multiplication of float32 converts, where one suffices
-PASSES = 200  # bounds that still move then creep; promise: planning ends
+Bound = dict[int, int]  # By variable.
+LEVEL = 64  # New exponents are multiples of it. Promise: sums meet at one exponent, roots are even.
+FINER, ONE_STEP = 16, 126  # Promise: one multiplication of float32 converts, if one suffices.
+PASSES = 200  # Bounds that still move after these converge too slowly. Promise: planning ends.
 
 
 def loosen(system: System) -> int:
-    """Widen the intervals of cells by as few bits as possible; the number of bits."""
+    """Widen the intervals of cells by as few bits as possible; return the number of bits."""
     low, high, bits = system.low, system.high, 0
     for cell in system.cells:
         if all(low[x] <= 0 <= high[x] for x in cell.variables):
@@ -49,7 +49,7 @@ def loosen(system: System) -> int:
 
 
 def _meet(system: System, variables: list[int]) -> int:
-    """Let equal variables be at the median of the ends of their intervals; the bits."""
+    """Move equal variables to the median of the ends of their intervals; return the bits."""
     low = max(system.low[x] for x in variables)
     high = min(system.high[x] for x in variables)
     if low <= high:
@@ -65,10 +65,10 @@ def _meet(system: System, variables: list[int]) -> int:
 
 
 def _share(system: System, row: Row) -> int:
-    """Widen the interval of each variable by all the bits by which their sum cannot be 0; the bits.
+    """Widen the interval of each variable by the excess of the row's sum; return the excess.
 
-    The row holds and every interval ends where the variable leaves it. So the bits of all variables
-    together are exactly these.
+    The excess is the least distance of the sum from 0, in bits. If the row holds, the bits of all
+    variables out of their old intervals add up to exactly the excess.
     """
     low, high = system.low, system.high
     least = sum(low[x] if c > 0 else -high[x] for c, x in row)
@@ -82,10 +82,10 @@ def _share(system: System, row: Row) -> int:
 
 
 def _balance(system: System, row: Row) -> int:
-    """Let the two variables of a power be where the fewest bits are out of range; the bits.
+    """Move the two variables of a power so that the fewest bits are out of range; return the bits.
 
-    Both are multiples of one integer, and the bits are a convex function of it: the minimum is next
-    to an end of an interval.
+    Both are multiples of one integer, and the bits are a convex function of this integer. So the
+    minimum is next to an end of an interval.
     """
     (a, x), (b, y) = row
     factors = (b // math.gcd(a, b), x), (-a // math.gcd(a, b), y)
@@ -108,9 +108,9 @@ def _balance(system: System, row: Row) -> int:
 
 
 def nearest(low: int, high: int) -> int:
-    """The exponent of an interval that is the nearest to 0, a multiple of `LEVEL` if it can be.
+    """Return the exponent of an interval nearest to 0, if possible a multiple of `LEVEL`.
 
-    Of `FINER`, where that makes one multiplication of a conversion that would take two.
+    A multiple of `FINER` is preferred if a conversion then needs one multiplication, not two.
     """
     if low <= 0 <= high:
         return 0
@@ -123,7 +123,7 @@ def nearest(low: int, high: int) -> int:
 def solve(
     rows: list[Row], low: Bound, high: Bound, pick: Callable[[int, int, int], int]
 ) -> Bound | None:
-    """Exponents of one cell within the given bounds, or None. Overwrites the bounds."""
+    """Return exponents of one cell within the given bounds, or None. Overwrites the bounds."""
     if any(low[x] > high[x] for x in low) or not _narrow(rows, low, high):
         return None
     most = dict.fromkeys(low, 1)
@@ -139,7 +139,7 @@ def solve(
 
 
 def _narrow(rows: list[Row], low: Bound, high: Bound) -> bool:
-    """Tighten the bounds by each other until nothing changes; whether they leave anything."""
+    """Tighten the bounds by each other until they stay; False if they exclude every exponent."""
     for _ in range(PASSES):
         moved = False
         for row in rows:

@@ -1,10 +1,10 @@
-"""Where a conversion has to happen: bounds that contradict each other, and the proof of it.
+"""Find and prove the necessary conversions: bounds that contradict each other.
 
-Suppose that nothing is converted. Then a reading has the exponent of its value, every row ties the
-exponents of an equation together, and a value that cannot stay at exponent 0 pushes its neighbours
-away from 0, too. Where a bound pushed from one side meets one from another, and they contradict,
-one of the values on the way has to be converted: a *conflict*, a set of values of which at least
-one must pay. Disjoint conflicts add up to a lower bound of all costs.
+Suppose that nothing is converted. Then a reading has the exponent of its value, and every row ties
+the exponents of an equation together. A value that cannot stay at exponent 0 pushes its neighbours
+away from 0, too. If bounds pushed from two sides contradict each other, one of the values between
+them has to be converted. The set of these values is a *conflict*: at least one of them must pay.
+Disjoint conflicts add up to a lower bound of all costs.
 
     bounds = Propagation(system)
     bounds.propagate()  # 1 conflict
@@ -12,12 +12,13 @@ one must pay. Disjoint conflicts add up to a lower bound of all costs.
     bounds.choose({3})      # suppose that value 3 is converted: what else is in conflict?
     bounds.propagate()  # none
 
-Values that are supposed to be converted are *freed*: their readings become variables of their own.
-A `Propagation` remembers for every bound from which row and which other bounds it follows, so that
-only what rests on a value is forgotten when it is freed; after a conflict, all its values are.
+To *free* a value means to suppose that it is converted: its readings become variables of their own.
+A `Propagation` remembers the row and the other bounds behind every bound. So when a value is freed,
+only the bounds that rest on it are forgotten. After a conflict, all its values are freed.
 
-Sharp edges: bounds do not see everything (parity, two paths that meet again), so that the absence
-of conflicts is no proof that nothing else is needed. Bounds that creep are not followed to the end.
+Sharp edges: bounds do not detect everything (parity, two paths that meet again). So the absence of
+conflicts does not prove that no other conversion is needed. Bounds that converge slowly are not
+followed to the end.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ._presolve import Row, System
 
-STEPS, LEAST = 12, 1000  # visits per row, and rows of a small program; row: time steps in SI
-OWN, SHARED, APART = 0, 1, 2  # readings of a value: as it is, converted once, each by itself
-FORGOTTEN = 4  # bounds that are forgotten in the time of one visit; row: hostile programs
-NEAR = 100  # bounds behind a contradiction that are searched for one to give up; row: hostile
-MOVES = 12  # bounds that still move then creep: they wait; promise: planning ends
+STEPS, LEAST = 12, 1000  # Visits per row, and rows of a small program. Row: time steps in SI.
+OWN, SHARED, APART = 0, 1, 2  # Readings of a value: as it is, converted once, each by itself.
+FORGOTTEN = 4  # Forgetting so many bounds takes the time of one visit. Row: hostile programs.
+NEAR = 100  # The most bounds to search behind a contradiction in `fix`. Row: hostile programs.
+MOVES = 12  # After so many moves a bound wakes no more rows. Promise: planning ends.
 Entries = tuple[int, ...]
 
 
 class Propagation:
-    """Bounds of every variable, the conflicts met so far and what they prove.
+    """Bounds of every variable, and the conflicts found so far.
 
-    **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
-    for its uses); `freed`: per value, `OWN`, `SHARED` or `APART`; `conflicts`: sets of values;
-    `steps`: visits of rows that are left; `most`: how many conflicts are worth a visit.
+    **Fields:** `low`, `high`: per variable (uses of a value that is not freed have the bounds of
+    the value); `freed`: per value, `OWN`, `SHARED` or `APART`; `conflicts`: sets of values;
+    `steps`: the remaining visits of rows; `most`: the search stops after so many conflicts.
     """
 
     def __init__(self, system: System, most: float = math.inf) -> None:
@@ -57,7 +58,7 @@ class Propagation:
         self._wake: list[list[int] | None] = [None] * system.size
         self._first: dict[int, int] = {}  # the reading that stands for all of a shared value
         self.low, self.high = list(system.low), list(system.high)
-        # The entry from which a bound follows; -1: the interval itself.
+        # The entry that implies a bound; -1: the interval itself.
         self._low_from = [-1] * system.size
         self._high_from = [-1] * system.size
         self._entry_of: list[tuple[int, int]] = []  # row, and variable or -1 - variable
@@ -79,7 +80,7 @@ class Propagation:
         self.steps, self.most = STEPS * (len(self._rows) + LEAST), math.inf
 
     def representative(self, x: int) -> int:
-        """The variable whose bounds are those of `x`: the value that it reads, unless freed."""
+        """Return the variable with the bounds of `x`: the value that it reads, if not freed."""
         if self.system.pinned[x]:
             return x
         v = self.system.owner[x]
@@ -89,12 +90,12 @@ class Propagation:
         return x if freed == APART else self._first[v]
 
     def of(self, x: int) -> tuple[int, int]:
-        """The least and the largest exponent of a variable."""
+        """Return the least and the largest exponent of a variable."""
         y, s = self.representative(x), self.system
         return max(self.low[y], s.low[x]), min(self.high[y], s.high[x])
 
     def share(self, values: Iterable[int]) -> None:
-        """Let all readings of each of these values have the same exponent, for a start."""
+        """Give all readings of each of these values the same exponent, for a start."""
         for v in values:
             readings = [x for x in self.system.uses_of[v] if not self.system.pinned[x]]
             if len(readings) > 1:
@@ -103,13 +104,13 @@ class Propagation:
                 self._waiting.update(self._woken(readings[0]))
 
     def propagate(self) -> int:
-        """Propagate, and free all values of each conflict on the way; the number of conflicts."""
+        """Propagate, free all values of each conflict, and return the number of conflicts."""
         before = len(self.conflicts)
         self._propagate()
         return len(self.conflicts) - before
 
     def fix(self, exponents: dict[int, int], decided: Sequence[int | None]) -> None:
-        """Decide on exponents, after those `decided`; where that contradicts, free more values."""
+        """Decide on exponents, after those `decided`; if they contradict, free more values."""
         self._diving = True
         for x, exponent in exponents.items():
             v = self.system.owner[x]
@@ -158,9 +159,9 @@ class Propagation:
         self._waiting.update(self.free([v for v in values if not self.freed[v]]))
 
     def free(self, values: Collection[int]) -> set[int]:
-        """Let every reading of some values have an exponent of its own; the rows to look at again.
+        """Give every reading of some values its own exponent, and return the rows to visit again.
 
-        All at once: one by one, the same bounds would be forgotten many times.
+        All values are freed at once: one by one, the same bounds would be forgotten many times.
         """
         uses_of = self.system.uses_of
         rows = {r for v in values for r in self._woken(v)}
@@ -196,7 +197,7 @@ class Propagation:
                 self._terms[r] = None
 
     def _woken(self, x: int) -> list[int]:
-        """The rows in which `x` or a reading of it occurs."""
+        """Return the rows in which `x` or a reading of it occurs."""
         rows = self._wake[x]
         if rows is None:
             rows, v = self._touching[x], self.system.owner[x]
@@ -209,7 +210,7 @@ class Propagation:
         return rows
 
     def _row(self, r: int) -> Row:
-        """The row over representatives, coefficients of equal ones summed."""
+        """Return the row over representatives, with coefficients of equal ones summed."""
         terms = self._terms[r]
         if terms is None:
             merged: dict[int, int] = {}
@@ -221,7 +222,7 @@ class Propagation:
         return terms
 
     def _visit(self, r: int) -> Iterable[int]:
-        """Bound each variable of a row by the others; the rows to look at again."""
+        """Bound each variable of a row by the others, and return the rows to visit again."""
         low, high = self.low, self.high
         terms = self._terms[r] or self._row(r)
         least = most = 0
@@ -261,7 +262,7 @@ class Propagation:
         return changed
 
     def _support(self, terms: Row, least: bool, but: int = -1) -> Entries:
-        """The entries behind the least (or the greatest) value of a sum."""
+        """Return the entries behind the least (or the greatest) value of a sum."""
         lows, highs = self._low_from, self._high_from
         return tuple(lows[x] if (c > 0) == least else highs[x] for c, x in terms if x != but)
 
@@ -277,7 +278,7 @@ class Propagation:
         return e
 
     def _contradict(self, r: int, support: Entries) -> Iterable[int]:
-        """Learn from bounds that contradict each other, and free what they rest on."""
+        """Learn a conflict from contradicting bounds, and free the values that they rest on."""
         values = set(self._broken_by(r))
         seen: set[int] = set()
         stack = list(support)
@@ -298,7 +299,7 @@ class Propagation:
         return {r, *self.free(values)}
 
     def _broken_by(self, r: int) -> list[int]:
-        """The values whose conversion would break a row apart."""
+        """Return the values whose conversion would remove the row's constraint."""
         s = self.system
         if self._pin_of[r] >= 0:
             return [self._pin_of[r]]
@@ -307,7 +308,7 @@ class Propagation:
 
 
 def _rows_in_order(system: System) -> tuple[list[Row], list[int]]:
-    """The rows, and one between each value and each pinned reading of it; whose pin it is or -1."""
+    """Return the rows, with one more for each pinned reading; and per row the pin's value or -1."""
     keyed: list[tuple[float, Row, int]] = [(r, row, -1) for r, row in enumerate(system.rows)]
     for v in range(system.n):
         for x in system.uses_of[v] if system.cost[v] else ():  # others are freed always

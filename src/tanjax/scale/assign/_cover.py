@@ -1,13 +1,13 @@
-"""The cheapest set of values that meets every conflict, and a bound of what it must cost.
+"""A cheap set of values that meets every conflict, and a lower bound of its cost.
 
-A greedy choice takes the value that meets the most conflicts for its cost, and drops in the end
-what later choices have made needless. A packing bounds the cost from below, and often meets it:
-conflicts along a chain are intervals.
+A greedy choice takes the value that meets the most conflicts for its cost. In the end it drops the
+values that later choices made redundant. A packing bounds the cost from below. Often the bound
+equals the cost, because conflicts along a chain are intervals.
 
     >>> greedy([{1, 2}, {2, 3}], [1.0, 1.0, 1.0, 1.0])
     {2}
 
-Sharp edges: a set that meets all conflicts that are known may still leave some that are not.
+Sharp edges: a set that meets all known conflicts may leave unknown ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 
 
 def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[int]:
-    """A cheap set with an element in each of `conflicts`. Later values win ties."""
+    """Return a cheap set with an element in each of `conflicts`. Later values win ties."""
     met_by: dict[int, list[int]] = {}
     for k, conflict in enumerate(conflicts):
         for v in conflict:
@@ -31,7 +31,7 @@ def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[i
         v = -v
         if left[v] == 0:
             continue
-        if cost[v] / left[v] > price:  # others have met some of its conflicts since
+        if cost[v] / left[v] > price:  # chosen values have met some of its conflicts since
             heapq.heappush(heap, (cost[v] / left[v], -v))
             continue
         chosen.append(v)
@@ -51,7 +51,9 @@ def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[i
 
 
 def packing(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> float:
-    """A lower bound of what any such set costs: each conflict takes what its values have left.
+    """Return a lower bound of the cost of any set with an element in each conflict.
+
+    Each conflict takes the least remaining cost of its values from all of them.
 
     >>> packing([{1, 2}, {2, 3}, {4}], [1.0, 1.0, 3.0, 1.0, 5.0])
     7.0

@@ -1,13 +1,13 @@
-"""Of numbers that no exponent holds together: which end of them the results depend on.
+"""Find the end of a value's numbers on which the results depend, if no exponent holds all of them.
 
-Of a sum the largest terms count, and so of `1 / x` in it the smallest `x`: if the others are
-infinite, `1 / x` is 0, which is no loss. So what counts is followed from the results backwards,
-and changes sides at every denominator.
+In a sum the largest terms count. If `1 / x` is a term, the smallest `x` counts: if the others are
+infinite, `1 / x` is 0, which is no loss. So this module follows the end that counts backwards from
+the results, and swaps it at every denominator.
 
     ends_that_count(graph)[value.index]  # LARGEST, SMALLEST, or BOTH: by different readers
 
-Sharp edges. A heuristic: what it proposes is judged by the results, like everything else. Loops and
-branches are not entered.
+Sharp edges. This is a heuristic: its proposals are judged by the results. Loops and branches are
+not entered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ends = dict[int, int]
 
 
 def ends_that_count(graph: ScaleGraph) -> Ends:
-    """Which numbers count, by the index of a value; nothing is known of others."""
+    """Return the end that counts, by the index of a value; other values are not in the dict."""
     ends: Ends = {}
     _note(ends, (use.value for use in graph.outputs), LARGEST)
     _follow(graph, ends)
@@ -52,7 +52,7 @@ def _follow(graph: ScaleGraph, ends: Ends) -> None:
 
 
 def _end_of(node: Node, position: int, end: int) -> int:
-    """Which end of an operand counts if that `end` of the result does."""
+    """Return the end of an operand that counts if `end` of the result counts."""
     law = law_of(node)
     if law.inverts:
         inverts = law.inverts(node, position)

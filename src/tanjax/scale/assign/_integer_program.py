@@ -1,19 +1,19 @@
 """The assignment of a small program as an integer program, solved by SciPy's HiGHS.
 
-A conversion is a fixed charge: it costs the same however far it goes. The model has a binary column
-per conversion, and a big-M that links the column to the difference of two exponents. The constants
-come from the intervals of both sides, so that they are as small as possible. A value that is read
-at several other exponents pays once for each *different* exponent. The value has as many *levels*,
-and each reading is at the exponent of the value or at one of the levels. Relaxed, the program says
-little about its cost. Known conflicts (sets of values, at least one of which has to be converted)
-tighten it.
+A conversion is a fixed charge: it costs the same for any difference of exponents. The model has a
+binary column per conversion, and a big-M that links the column to the difference of two exponents.
+The constants come from the intervals of both sides, so that they are as small as possible. A value
+that is read at several other exponents pays once for each *different* exponent. The value has as
+many *levels*, and each reading is at the exponent of the value or at one of the levels. The
+relaxation is weak. Known conflicts (sets of values; at least one has to be converted) tighten it.
 
     solution = solve(system, conflicts)
     solution.values, solution.bound
 
 Sharp edges: a value has at most `LEVELS` levels. Readings at the last of them need not agree if the
-value has more readings. The model may then charge too little: the bound stays proven, the caller
-evaluates the exponents anew. Values of unknown magnitude have wide intervals, and so weak bounds.
+value has more readings. The model may then charge too little: the bound stays proven, and the
+caller evaluates the exponents again. Values of unknown magnitude have wide intervals, and so weak
+bounds.
 HiGHS prints a line in rare solves; no option turns that line off (HiGHS.jl, issue 312).
 """
 
@@ -39,7 +39,7 @@ class Solution(NamedTuple):
 
 
 class Model:
-    """Collects integer columns (bounds, price) and sparse rows."""
+    """An integer program as columns (bounds, price) and sparse rows."""
 
     def __init__(self) -> None:
         self.low: list[float] = []
@@ -62,7 +62,7 @@ class Model:
         self.row_high.append(high)
 
     def tie(self, a: int, b: int) -> int:
-        """A binary column; where it is 1, columns `a` and `b` agree."""
+        """Return a new binary column; if it is 1, columns `a` and `b` agree."""
         up, down = self.high[a] - self.low[b], self.high[b] - self.low[a]
         switch = self.column(0, 1)
         self.row([(1, a), (-1, b), (up, switch)], -np.inf, up)
@@ -70,7 +70,7 @@ class Model:
         return switch
 
     def solve(self) -> tuple[Int[np.ndarray, " count"] | None, float]:
-        """The columns of the best solution found, and the proven bound."""
+        """Return the columns of the best solution found, and the proven bound."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -111,7 +111,7 @@ def solve(system: System, conflicts: Collection[Collection[int]] = ()) -> Soluti
 
 
 def _conversions(model: Model, v: int, uses: list[int], cost: float) -> list[int]:
-    """Charge `v` once for each exponent other than its own; the columns that are charged."""
+    """Charge `v` once for each exponent other than its own; return the charged columns."""
     count = min(len(uses), LEVELS)
     low, high = min(model.low[x] for x in uses), max(model.high[x] for x in uses)
     levels = [model.column(low, high) for _ in range(count)]

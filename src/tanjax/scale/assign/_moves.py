@@ -1,18 +1,18 @@
-"""Exponents, cell by cell: one pass through the program, then better ones in linear time.
+"""A local search for exponents, cell by cell: one pass through the program, then better ones.
 
-A cell looks at its neighbours only: at which exponents its operands can be had for nothing (their
-own, and those to which they have been converted already), and at which its results are read. Of the
-few combinations that follow, it takes the cheapest. Within bounds that have been propagated, the
-first pass sees far ahead, and often finds the best exponents there are. The next passes go back and
-forth as long as conversions are saved.
+A cell uses only its neighbours. Its operands are free at their own exponents, and at those to which
+they are already converted. Its results are read at certain exponents. The cell takes the cheapest
+of the few combinations that follow. Propagated bounds carry information from the whole program, so
+the first pass often finds the best exponents. The next passes go back and forth as long as they
+save conversions. All passes take linear time.
 
     exponents = descend(system, bounds)
 
 All rows and pins hold after the first pass, and violations are as few as can be.
 
-Sharp edges: this is a local search; two cells that would have to move together stay. Cells with
-rows of an unusual form keep what solves them in the first pass. If nothing solves a cell, it gets
-exponent 0, at which every row holds (a pin at another exponent would not, in so odd a cell).
+Sharp edges: two cells that would have to move together stay. Cells with rows of an unusual form
+keep the exponents of the first pass. If the first pass finds none, the cell gets exponent 0. Every
+row holds at 0, but a pin at another exponent would not.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ._cells import nearest, solve
 from ._conflicts import Propagation
 from ._presolve import ANY, EQUAL, SUM, Cell, System
 
-CHOICES = 4  # exponents at which an operand is tried; benchmark row: hostile programs
+CHOICES = 4  # exponents to try for an operand; benchmark row: hostile programs
 PASSES = 12  # benchmark row: hostile programs, 10,000 equations
 
 
 def descend(system: System, bounds: Propagation | None = None) -> list[int]:
     """Return an exponent for each variable.
 
-    **Arguments:** `bounds`: the first pass stays within them where it can.
+    **Arguments:** `bounds`: the first pass stays within them if possible.
     """
     search = _LocalSearch(system)
     search.begin(bounds)
@@ -46,7 +46,7 @@ def descend(system: System, bounds: Propagation | None = None) -> list[int]:
 
 
 class _LocalSearch:
-    """Exponents so far (None: not yet), and per value how many readings are at which exponent."""
+    """Exponents so far (None: not yet), and per value the number of readings by exponent."""
 
     def __init__(self, system: System) -> None:
         self.system, self.low, self.high = system, list(system.low), list(system.high)
@@ -55,10 +55,10 @@ class _LocalSearch:
         self.cells = system.cells
         self.movable = [_is_movable(system, cell) for cell in self.cells]
         self.cell_of = {x: c for c, cell in enumerate(self.cells) for x in cell.variables}
-        self.waiting = [True] * len(self.cells)  # something near it has changed since
+        self.waiting = [True] * len(self.cells)  # a neighbour has changed since the last visit
 
     def begin(self, bounds: Propagation | None) -> None:
-        """The exponents of variables of no cell."""
+        """Set the exponents of variables that are in no cell."""
         s = self.system
         if bounds is not None:
             bounds.fix({}, self.at)
@@ -81,7 +81,7 @@ class _LocalSearch:
                 del read[exponent]
 
     def place(self, c: int, bounds: Propagation | None) -> None:
-        """Give a cell its first exponents, within bounds if that can be."""
+        """Give a cell its first exponents, within bounds if possible."""
         rows, variables, s = self.cells[c].rows, self.cells[c].variables, self.system
         if bounds is not None:
             for x in variables:
@@ -104,7 +104,7 @@ class _LocalSearch:
             bounds.fix({x: self.at[x] or 0 for x in sorted(variables)}, self.at)
 
     def rests(self, variables: list[int]) -> bool:
-        """Whether a cell stays at exponent 0 as a matter of course."""
+        """True if a cell can stay at exponent 0 without any conversion."""
         n, pinned, owner = self.system.n, self.system.pinned, self.system.owner
         return all(
             self.low[x] <= 0 <= self.high[x]
@@ -113,7 +113,7 @@ class _LocalSearch:
         )
 
     def satisfy(self, c: int) -> bool:
-        """The cheapest exponents that are tried for a cell; whether there are any."""
+        """Give a cell the cheapest exponents that the search tries; False if none solve it."""
         cell = self.cells[c]
         if self.movable[c] and self.improve(cell):
             return True
@@ -132,7 +132,7 @@ class _LocalSearch:
         return False
 
     def pick(self, x: int, low: int, high: int) -> int:
-        """The best exponent of an interval: free of charge, or near 0."""
+        """Return the best exponent of an interval: free of charge, or near 0."""
         v = self.system.owner[x]
         for e in (self.at[v], *self.read[v]):
             if e is not None and low <= e <= high:
@@ -140,7 +140,7 @@ class _LocalSearch:
         return min(max(nearest(self.system.low[x], self.system.high[x]), low), high)
 
     def sweep(self, order: list[int]) -> bool:
-        """Look at every cell that waits; True if a cell is cheaper now."""
+        """Improve every cell that waits; True if a cell is cheaper now."""
         gained = False
         for c in order:
             if self.waiting[c] and self.improve(self.cells[c]):
@@ -153,7 +153,7 @@ class _LocalSearch:
         return gained
 
     def improve(self, cell: Cell) -> bool:
-        """Give a cell the cheapest exponents that are tried; whether they are cheaper."""
+        """Give a cell the cheapest exponents that the search tries; True if they are cheaper."""
         variables = cell.variables
         old = [e for e in map(self.at.__getitem__, variables) if e is not None]
         for x in variables[: cell.reads]:
@@ -173,7 +173,7 @@ class _LocalSearch:
         return best is not old
 
     def cost(self, cell: Cell, exponents: list[int]) -> float:
-        """The cost of the cell's conversions on top of those of all others."""
+        """Return the cost of the cell's conversions on top of those of all others."""
         owner, cost, at = self.system.owner, self.system.cost, self.at
         total, seen = 0.0, set()
         for i, e in enumerate(exponents):
@@ -186,7 +186,7 @@ class _LocalSearch:
         return total
 
     def choices(self, x: int) -> list[int]:
-        """Exponents at which a variable costs nothing, and one near 0."""
+        """Return exponents at which a variable costs nothing, and one near 0."""
         s, low, high = self.system, self.low[x], self.high[x]
         if low == high:
             return [low]
@@ -196,7 +196,7 @@ class _LocalSearch:
         for e in self.read[s.owner[x]]:
             if e != own and low <= e <= high:
                 found.append(e)
-        # A constant gives way as far as it can, so that others need not.
+        # A constant is free at any exponent: its ends may save conversions of others.
         ends = (low, high) if s.cost[s.owner[x]] == 0.0 and high - low < ANY else ()
         return list(dict.fromkeys((*found[:CHOICES], nearest(low, high), *ends)))
 
@@ -208,7 +208,7 @@ class _LocalSearch:
                 yield [e] * len(variables)
 
     def summed(self, cell: Cell) -> Iterable[list[int]]:
-        """All variables but one at one of their choices; that one as the row demands."""
+        """Yield exponents with all variables but one at their choices; the row sets that one."""
         coefficients = {x: c for c, x in cell.rows[0]}
         choices = [self.choices(x) for x in cell.variables]
         factors = [coefficients[x] for x in cell.variables]
@@ -223,14 +223,14 @@ class _LocalSearch:
 
     def finish(self) -> list[int]:
         s = self.system
-        for x in range(s.n, s.size):  # readings of no cell
+        for x in range(s.n, s.size):  # readings in no cell
             if self.at[x] is None:
                 self.at[x] = min(max(self.at[s.owner[x]] or 0, s.low[x]), s.high[x])
         return [e or 0 for e in self.at]
 
 
 def _is_movable(system: System, cell: Cell) -> bool:
-    """Whether a cell is of a simple form, and reads nothing of its own."""
+    """True if a cell is of a simple form, and does not read its own results."""
     reads, outs = cell.variables[: cell.reads], cell.variables[cell.reads :]
     simple = cell.form == EQUAL or (cell.form == SUM and len(cell.variables) <= CHOICES)
     return simple and not any(system.owner[x] in outs for x in reads)

@@ -1,18 +1,19 @@
-"""The assignment problem in a form that can be walked: who touches whom, and the cells.
+"""The assignment problem as lists: the rows of each variable, the uses of each value, the cells.
 
-Arrays are good for checking a whole assignment at once and slow for following one exponent through
-a program; lists are the reverse. A `System` holds the same problem as lists, with what every
-method wants to know: the rows of each variable, the uses of each value, and the *cells*. A cell is
-a set of rows that share variables (the rows of one equation, as a rule). Cells meet only where a
-value is read, and there a conversion is always possible; so every cell can be solved by itself, and
-the choice is only how often that costs a conversion.
+Arrays are fast for checking a whole assignment and slow for following one exponent through a
+program; lists are the reverse. So a `System` holds the same problem as lists, with the rows of each
+variable, the uses of each value, and the *cells*. A cell is a set of rows that share variables (the
+rows of one equation, as a rule). Two cells meet only at a reading of a value, where a conversion is
+always possible. So every cell can be solved by itself, and only the number of conversions is left
+to choose.
 
     system = System(problem)
     system.uses_of[0]       # the variables (not the use numbers) that read value 0  # [2, 3]
 
 Sharp edges: a value that no exponent can hold (`low > high`) gets the interval between the two
-bounds, where it loses equally much everywhere; a value that is pinned outside its interval has lost
-already, so that its interval is widened to the pin. Neither counts as a violation of the plan.
+bounds: it loses equally much at each exponent there. A value that is pinned outside its interval
+loses numbers in any plan, so its interval is widened to the pin. Neither counts as a violation of
+the plan.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-FREE = -(2**31)  # no exponent is given
-ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY..ANY
+FREE = -(2**31)  # No exponent is given.
+ANY = 10**6  # A value of unknown or zero magnitude has the exponents -ANY..ANY.
 
 REACH = 3  # times the largest bound, for values of unknown size; promise: hard formulas
 
@@ -43,13 +44,13 @@ class Cell(NamedTuple):
 
 
 class AssignmentProblem(NamedTuple):
-    """Which exponents to choose, under which constraints, at which cost.
+    """The constraints and costs of an assignment of exponents.
 
     **Fields:** `low`, `high`: exponents at which a value's stored numbers stay in range, inclusive;
     `value_pin`, `use_pin`: `FREE` or the given exponent; `cost`: of one conversion of the value
-    (elements times how often it is computed; 0 for constants, converted once at planning time);
-    `use_value`: which value a use reads; `rows`: `(coefficient, variable)` pairs whose weighted sum
-    is 0, where variable `i` is the exponent of value `i` and `len(low) + j` that of use `j`.
+    (elements times computations; 0 for constants, converted once at planning time); `use_value`:
+    the value that a use reads; `rows`: `(coefficient, variable)` pairs whose weighted sum is 0,
+    where variable `i` is the exponent of value `i` and `len(low) + j` that of use `j`.
     """
 
     low: Int[np.ndarray, " n"]
@@ -61,7 +62,7 @@ class AssignmentProblem(NamedTuple):
     rows: list[Row]
 
     def intervals(self) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """`low`, `high` as they count: in order, and with the pin of the value inside."""
+        """Return `low` and `high`, in order, and with the pin of the value inside."""
         low, high = np.minimum(self.low, self.high), np.maximum(self.low, self.high)
         pinned = self.value_pin != FREE
         low = np.where(pinned, np.minimum(low, self.value_pin), low)
@@ -72,7 +73,7 @@ class AssignmentProblem(NamedTuple):
         return 2.0 * float(self.cost.sum()) + 1.0
 
     def unavoidable(self) -> float:
-        """The part of the objective that the pins of readings cost, whatever is done."""
+        """Return the part of the objective that the pins of readings cost in any assignment."""
         given = self.use_pin != FREE
         pin, owner = self.use_pin[given], self.use_value[given]
         low, high = (bound[owner] for bound in self.intervals())
@@ -105,7 +106,7 @@ class System:
 
     @functools.cached_property
     def reach(self) -> int:
-        """How far exponents can usefully go: some times the largest that any interval asks for."""
+        """The largest useful exponent: `REACH` times the largest end of an interval."""
         return REACH * max([8, *(abs(e) for e in (*self.low, *self.high) if abs(e) < ANY)])
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""From a graph to the integer program and back: intervals, costs, rows, pins."""
+"""Convert a graph to the integer program and back: intervals, costs, rows, pins."""
 
 from __future__ import annotations
 
@@ -22,28 +22,32 @@ from ._ends import ends_that_count
 
 Interval = tuple[int, int]
 
-_ROOM = 4  # bits above numbers of which only an upper bound is known
+_ROOM = 4  # bits above numbers that have only an upper bound
 
 
 class Demand(NamedTuple):
-    """The requirements on exponents: on which numbers, and how much room on both sides.
+    """The requirements on exponents: the numbers that they must hold, and room on both sides.
 
-    `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
-    (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: the ordinary also
-    where others are lost on both sides, and the smallest of what is nearly held, as of x³ in
-    `x**3 / (exp(x) - 1)`. With `"leaving"` quantities leave with their largest entry as large as
-    can be: of the others no more is lost than must be. With `"counting"` only that end of a value
-    is held on which the results depend (`_ends.py`), also where all could be: the largest of `x` in
-    `sqrt(sum(x * x))`, and the smallest in `sum(1 / x**2)`.
+    `kept`: the numbers to hold, if no exponent holds all numbers of a value:
+
+    - `"largest"` and `"smallest"`.
+    - `"ordinary"`: the others may be infinite, as in `1 / (1 + exp(x))`.
+    - `"tail"`: the ordinary numbers, even if others are lost on both sides. If nearly all numbers
+      could be held, it is the smallest, as of x³ in `x**3 / (exp(x) - 1)`.
+    - `"leaving"`: quantities leave with their largest entry as large as possible. So the fewest
+      other entries are lost.
+    - `"counting"`: the end of a value on which the results depend (`_ends.py`), even if all numbers
+      could be held. It is the largest of `x` in `sqrt(sum(x * x))`, the smallest in
+      `sum(1 / x**2)`.
     """
 
     strict: bool
-    room: int  # this part of the width of an interval
+    room: int  # the width of an interval is divided by it
     kept: str = "largest"
 
 
 class Solved(NamedTuple):
-    """A problem and what was found."""
+    """A problem and its solution."""
 
     problem: AssignmentProblem
     solution: Assignment
@@ -56,7 +60,7 @@ _solved: contextvars.ContextVar[list[Solved] | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Solved]]:
-    """Keep what is solved here, with its bounds: a plan keeps only what a call needs."""
+    """Record the problems solved in this context; a plan keeps only the exponents."""
     found: list[Solved] = []
     token = _solved.set(found)
     try:
@@ -65,7 +69,7 @@ def recorded() -> Iterator[list[Solved]]:
         _solved.reset(token)
 
 
-# In this order, until nothing is lost.
+# Tried in this order, until no entry is lost.
 DEMANDS = (
     Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
     Demand(False, 40, "leaving"), Demand(False, 40, "counting"), Demand(False, 40, "ordinary"),
@@ -74,14 +78,14 @@ DEMANDS = (
 
 
 def interval(value: Value, m: Magnitudes, demand: Demand, end: int = LARGEST) -> Interval:
-    """The exponents at which the numbers of a value are normal in its dtype.
+    """Return the exponents at which the numbers of a value are normal in its dtype.
 
-    Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
-    an exponential); unless the demand is strict, such a value may stay at exponent 0.
+    Underflow of only the smallest numbers is mostly harmless (the tails of an exponential). So a
+    value of this kind may stay at exponent 0, unless the demand is strict.
 
-    The interval leaves room on both sides, but keeps exponent 0 if that is in it: so that the next
-    call may bring other numbers, and because XLA joins constants and takes their reciprocals, which
-    need some room too.
+    The interval leaves room on both sides for the numbers of the next call. XLA also needs room: it
+    joins constants and takes their reciprocals. Exponent 0 is kept if the full interval includes
+    it.
     """
     magnitude, dtype = m[value.index], value.aval.dtype
     low, high = _range.exponents(value, m)
@@ -108,7 +112,7 @@ def interval(value: Value, m: Magnitudes, demand: Demand, end: int = LARGEST) ->
     has_ordinary = smallest <= magnitude.low <= largest or (magnitude.low < smallest and both_ways)
     if demand.kept != "smallest" and low > 0 and has_ordinary:
         return 0, 0
-    if abs(magnitude.low) > _range.ANY:  # so far away that it says nothing
+    if abs(magnitude.low) > _range.ANY:  # unknown, or too far away to use
         return low, high
     is_near = magnitude.high - magnitude.low < 2 * (largest - smallest)
     if demand.kept == "smallest" or (demand.kept == "tail" and is_near):
@@ -118,10 +122,10 @@ def interval(value: Value, m: Magnitudes, demand: Demand, end: int = LARGEST) ->
 
 
 def _holding(value: Value, m: Magnitude, end: int, both: Interval) -> Interval:
-    """The exponents that hold the numbers of a value at one end, or those of any end.
+    """Return the exponents that hold the numbers of a value at one end, or at either end.
 
-    With all their digits, so that numbers that are added to them are held as well. `both`: the
-    exponents that hold both ends, if there are any.
+    They hold all digits, so that numbers added to them are held as well. `both`: the exponents that
+    hold both ends, if there are any.
     """
     smallest, largest = _range.range_of(value)
     digits = jnp.finfo(value.aval.dtype).nmant + 1
@@ -136,10 +140,10 @@ def _holding(value: Value, m: Magnitude, end: int, both: Interval) -> Interval:
 def problem_of(
     graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool], demand: Demand
 ) -> AssignmentProblem:
-    """The integer program of a graph.
+    """Return the integer program of a graph.
 
-    **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0,
-    which it does if it does not fit.
+    **Arguments:** `free_outputs`: per output, True if it may leave at an exponent other than 0. It
+    does so only if its numbers leave the range at 0.
     """
     values, uses, count = graph.values, graph.uses, len(graph.values)
     low, high = np.full(count, -ANY), np.full(count, ANY)
@@ -177,9 +181,9 @@ def problem_of(
 
 
 def _round(low: int, high: int) -> int:
-    """The multiple of the largest power of two in the middle half of an interval without 0.
+    """Return the multiple of the largest power of two in the middle half of an interval without 0.
 
-    Numbers that are nearly as large leave at the same exponent: one structure for many steps.
+    Numbers of similar size then leave at the same exponent: one structure for many steps.
     """
     quarter, step = (high - low) // 4, 1
     low, high = low + quarter, high - quarter
@@ -222,7 +226,7 @@ def assign_exponents(
 
 
 def _verify(problem: AssignmentProblem, solution: Assignment) -> None:
-    """A solution that breaks a row would change results: 1 us per row to be sure that none does."""
+    """Raise `ScaleError` if a solution breaks a row, which would change results. 1 us per row."""
     exponents = [*solution.values.tolist(), *solution.uses.tolist()]
     pins = [*problem.value_pin.tolist(), *problem.use_pin.tolist()]
     broken = sum(sum(c * exponents[i] for c, i in row) != 0 for row in problem.rows)
@@ -234,7 +238,7 @@ def _verify(problem: AssignmentProblem, solution: Assignment) -> None:
 
 
 def exponents_of(graph: ScaleGraph, solution: Assignment) -> Exponents:
-    """A solution as the exponents of a graph."""
+    """Return a solution as the exponents of a graph."""
     pairs = zip(graph.values, solution.values.tolist(), strict=True)
     read = zip(graph.uses, solution.uses.tolist(), strict=True)
     return Exponents(

@@ -1,8 +1,8 @@
-"""Making the scale graph of a jaxpr, and of those nested in it, over one list of values.
+"""Build the scale graph of a jaxpr, and of its nested jaxprs, over one list of values.
 
-Equations of numbers alone are computed, primitives that stand for a program are nested graphs of
-it, and factorisations packed into one array are read apart (`laws/_folding.py`, `_expansions.py`,
-`_lu.py`).
+The builder computes equations of numbers alone (`laws/_folding.py`). A primitive that stands for a
+program becomes a nested graph of that program (`_expansions.py`). A factorisation packed into one
+array is split into its factors (`_lu.py`).
 
     graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
     [node.primitive for node in graph.nodes]  # ['mul', 'add']
@@ -27,7 +27,7 @@ from ._graph import Jaxpr, Node, ScaleGraph, Use, Value
 
 
 class _Builder:
-    """Makes the graphs of a jaxpr and of those nested in it, over one list of values."""
+    """Builds the graphs of a jaxpr and of its nested jaxprs, over one list of values."""
 
     def __init__(self, restored: Mapping[int, AnyArray]) -> None:
         self.values: list[Value] = []
@@ -41,7 +41,7 @@ class _Builder:
         return new
 
     def computed(self, v: JaxVariable, number: np.ndarray) -> Value:
-        """A constant that the trace computes from others, one for each reading."""
+        """Return a constant that the trace computes from others; each reading has its own."""
         new = self.value(v.aval, "constant", 0.0, constant=number)
         new.restored = number.dtype != v.aval.dtype
         return new
@@ -72,7 +72,7 @@ class _Builder:
 
 
 class _Body:
-    """The nodes of one graph while they are made, and what its variables stand for.
+    """The nodes of one graph under construction, and the values of its variables.
 
     **Fields:** `known`: values by variable; `numbers`: those that the trace computes from numbers;
     `factors`: the parts of packed factorisations (`_lu.py`).
@@ -129,7 +129,10 @@ class _Body:
         self.nodes.append(node)
 
     def entered(self, equation: JaxEquation) -> bool:
-        """Run a call here that takes or returns a factorisation, so that its readers are seen."""
+        """Inline a call that takes or returns a factorisation, so that its readers are visible.
+
+        Return True if the call was inlined.
+        """
         handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
         call = _lu.called(equation) if handed or _lu.hands_out(equation) else None
         if call is None or any(self.factors[v].part_for(equation) for v in handed):
@@ -153,7 +156,7 @@ class _Body:
 
 
 def build(closed: Readable, restored: Mapping[int, AnyArray] | None = None) -> ScaleGraph:
-    """The scale graph of a closed jaxpr. Equations on which nothing depends are left out.
+    """Build the scale graph of a closed jaxpr, without equations whose results are unused.
 
     **Arguments:** `closed`: the jaxpr; `restored`: numbers of constants that did not fit in their
     dtype (`_literals.py`), by the `id` of their place in the jaxpr.

@@ -1,19 +1,20 @@
-"""Watching JAX round constants: `1.112e-68 * k` is `0 * k` in float32 before there is a graph.
+"""Watch JAX round constants: `1.112e-68 * k` is `0 * k` in float32 before there is a graph.
 
-JAX casts a Python number to the dtype of its partner while it traces, with NumPy. While a trace is
-watched, two signs tell that a function of JAX is casting: NumPy's floating-point flags, and the
-return of `np.asarray` or `np.array` (which lose a Python number without a flag), which Python
-reports (`_events.py`). Nothing of JAX is replaced. Once that function returns, the array that it
-made and the number that it had are in its local variables, and are remembered together.
+While JAX traces, it casts a Python number to the dtype of its partner, with NumPy. A `Watch`
+recognises a function of JAX that casts by two signs. The first is NumPy's floating-point flags. The
+second is the return of `np.asarray` or `np.array`, which lose a Python number without a flag;
+Python reports it (`_events.py`). The watch replaces nothing of JAX. When the casting function
+returns, its local variables hold both the new array and the original number. The watch remembers
+the two together.
 
     with Watch() as watch:
         closed = jax.make_jaxpr(f)(x)
     known_as(closed.eqns[0].invars[0].val)  # 1.112e-68
     watch.places  # the user's lines where a flag was raised
 
-Sharp edges. Only what is traced in this thread while it is watched is seen; JAX remembers the
-traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`. Before Python
-3.12 a profiler in C (`cProfile`) leaves no room for ours: `is_blind`.
+Sharp edges. A watch sees only the traces of its own thread. JAX caches the traces of helpers, see
+`_literals.trace`. `is_unknown` is true of a constant that no watch has seen. Before Python 3.12 a
+profiler in C (`cProfile`) leaves no room for ours: `is_blind`.
 """
 
 from __future__ import annotations
@@ -45,34 +46,34 @@ _NUMBERS = (np.ndarray, np.floating, float, complex, int)
 Number: TypeAlias = np.ndarray | np.floating | float | complex | int
 Locals: TypeAlias = list[object]  # the values of a frame's local variables
 
-# What is known of constants that look crushed: None if they are what was written, otherwise the
-# number that was, by the `id` of an array that is alive as long as the entry.
+# The original numbers of constants that look crushed, by the `id` of an array that lives as long as
+# the entry. None: the constant equals the written number.
 _known: dict[int, tuple[weakref.ref[AnyArray], Written | None]] = {}
 
 
 class Lost:
-    """Stands for the number of a crushed constant of which nobody knows what it was."""
+    """Stands for the original number of a crushed constant if that number is unknown."""
 
 
-# The number that a constant was, as it was written; or the class `Lost`.
+# The original number of a constant, as written; or the class `Lost`.
 Written: TypeAlias = AnyArray
 
 
 class Watch:
-    """A context in which JAX is seen to cast numbers.
+    """A context that observes how JAX casts numbers.
 
-    `places`: the user's lines where some did not survive; `is_blind`: only flags are seen, because
-    a profiler that is not written in Python has the place of ours.
+    `places`: the user's lines where a number overflowed or underflowed; `is_blind`: the watch sees
+    only flags, because a profiler that is not written in Python has the place of ours.
 
-    **Arguments:** `thorough`: note the arrays given to any function of JAX, and not only to those
-    that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again;
-    `flags_only`: see nothing but NumPy's flags, which costs nothing.
+    **Arguments:** `thorough`: note the arrays given to any function of JAX, not only to functions
+    that cast. JAX caches the cast of a NumPy array with the array, and returns it again.
+    `flags_only`: see only NumPy's flags, which costs nothing.
     """
 
     def __init__(self, *, thorough: bool = False, flags_only: bool = False) -> None:
         self.is_blind, self._is_thorough = flags_only, thorough
         self.places: list[str] = []
-        # Frames by `id`, and what was in them when arrays were made.
+        # Frames by `id`, and the values of their local variables when arrays were made.
         self._casting: dict[int, tuple[FrameType, list[Locals]]] = {}
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
         self._given: dict[int, np.ndarray | np.floating] = {}  # the user's arrays, by `id`
@@ -94,7 +95,7 @@ class Watch:
         self._flags.__exit__(*error)
 
     def _note(self, *_: object) -> None:
-        """NumPy raised a flag: it counts if JAX was casting, and not the user's own arithmetic."""
+        """Handle a flag of NumPy: it counts if JAX was casting, not in the user's arithmetic."""
         frame: Any = sys._getframe(1)
         if not frame.f_code.co_filename.startswith(_JAX):
             return
@@ -107,16 +108,16 @@ class Watch:
                 self.places.append(place)
 
     def _made(self, frame: FrameType) -> None:
-        """NumPy has made an array for a function."""
+        """Handle an array that NumPy made for a function."""
         if frame.f_code.co_filename.startswith(_JAX):
-            with contextlib.suppress(Exception):  # what cannot be looked at is unknown
-                for caller, seen in [*self._casting.values()]:  # which hand on what they made
+            with contextlib.suppress(Exception):  # locals that cannot be read stay unknown
+                for caller, seen in [*self._casting.values()]:  # these may pass their arrays on
                     if caller is not frame:
                         self._settle(seen, [*caller.f_locals.values()])
                 self._seen(frame)
 
     def _left(self, frame: FrameType, value: object) -> None:
-        """A function returns."""
+        """Handle the return of a function."""
         _, seen = self._casting.pop(id(frame), (None, []))
         if seen or self._is_thorough:
             with contextlib.suppress(Exception):
@@ -126,17 +127,17 @@ class Watch:
                     self._given |= {id(x): x for x in _parts(values) if _is_numpys(x)}
 
     def _seen(self, frame: FrameType) -> None:
-        """Keep what is in a frame that is casting until it returns."""
+        """Keep the local variables of a casting frame until it returns."""
         if self._events is not None and not self.is_blind:
             found = [[*x] if type(x) is list else x for x in frame.f_locals.values()]
             self._casting.setdefault(id(frame), (frame, []))[1].append(found)
             self._events.follow(frame)
 
     def _settle(self, seen: list[Locals], values: Locals) -> None:
-        """Learn what the arrays were that a function of JAX made of numbers.
+        """Learn the original numbers of the arrays that a function of JAX made.
 
-        What looks exact to a function that was given an array is looked at again when its caller
-        returns, who may have made that array of a number.
+        An array that the function received may itself be the cast of a number. Therefore a constant
+        that looks exact here is checked again when the caller returns.
         """
         suspects = [x for x in _parts(values) if seen and _may_be_crushed(x)]
         if not suspects:
@@ -153,7 +154,7 @@ class Watch:
                     self._exact.add(id(_owner(made)))
 
     def recognise(self, constant: AnyArray) -> None:
-        """Learn what an array was that JAX did not make now: one of the user's, or a kept cast."""
+        """Learn the numbers of an array that JAX did not make now: the user's, or a cached cast."""
         given = self._given.values()
         if id(_owner(constant)) in self._given:
             learn(constant, None)
@@ -164,7 +165,10 @@ class Watch:
 
 
 def _may_be_crushed(x: object) -> TypeGuard[np.ndarray]:
-    """Of nearly all arrays a trace makes this is told by one number, in 0.3 us."""
+    """True if an array may hold crushed numbers: a fast check that never misses one.
+
+    Nearly all arrays of a trace are scalars, for which it takes 0.3 us.
+    """
     if not isinstance(x, np.ndarray):
         return False
     if x.ndim == 0 and x.dtype.kind == "f":
@@ -182,12 +186,12 @@ def _parts(values: Locals) -> Locals:
 
 
 def _is_numpys(x: object) -> TypeGuard[np.ndarray | np.floating]:
-    """Whether JAX was given it: its own arrays are of a subclass."""
+    """True if JAX received the array: JAX's own arrays are of a subclass."""
     return type(x) is np.ndarray or isinstance(x, np.floating)
 
 
 def _numbers_in(value: object) -> list[Number]:
-    """The numbers that a local variable may give to a cast: itself, or the entries of a list."""
+    """Return the numbers that a local variable may give to a cast: itself, or a list's entries."""
     if isinstance(value, tuple | list):
         whole = [np.asarray(value)] if value and _is_numbers(value) else []
         return whole + [x for x in value if isinstance(x, _NUMBERS)]
@@ -201,21 +205,21 @@ def _is_numbers(value: object) -> bool:
 
 
 def _origin(made: np.ndarray, numbers: list[Number]) -> np.ndarray | None:
-    """The one number that a cast turned into an array, None if there are several or none."""
+    """Return the one number that a cast turned into an array; None if several or none match."""
     alike = _alike(made, [x for x in numbers if not isinstance(x, int)])
     alike = alike or _alike(made, [x for x in numbers if isinstance(x, int)])
     return alike[0] if alike and all((x == alike[0]).all() for x in alike) else None
 
 
 def _alike(made: np.ndarray, numbers: Sequence[Number]) -> list[np.ndarray]:
-    """The numbers, as they were written, that a cast turns into an array."""
+    """Return the numbers, as they were written, that a cast turns into an array."""
     narrow, found = np.asarray(made), []
     for x in numbers:
         number = np.asarray(x if known_as(x) is None else known_as(x))
         if number.shape != narrow.shape or number.dtype.kind in "OUSM":
             continue
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of complex numbers that become real
+            warnings.simplefilter("ignore")  # casts from complex to real warn
             is_alike = (number.astype(made.dtype) == narrow).all()
         if is_alike and _is_a_remnant(x):
             return []
@@ -225,14 +229,14 @@ def _alike(made: np.ndarray, numbers: Sequence[Number]) -> list[np.ndarray]:
 
 
 def _is_a_remnant(x: AnyArray) -> bool:
-    """Whether JAX made an array, in a trace that nobody watched, of who knows what."""
+    """True if JAX may have rounded the array in a trace without a watch."""
     is_jaxs = isinstance(x, np.ndarray) and type(x) is not np.ndarray
     is_inexact_jaxs = is_jaxs and is_inexact(x.dtype)
     return is_inexact_jaxs and is_unknown(x) and bool(looks_crushed(x, x.dtype).any())
 
 
 def is_crushed(number: AnyArray, dtype: DType) -> bool:
-    """Whether a cast makes 0, inf or an inexact subnormal of a number."""
+    """True if a cast turns a number into 0, inf or an inexact subnormal."""
     wide = np.asarray(number)
     if not is_inexact(wide.dtype):
         wide = wide.astype(np.float64)
@@ -244,7 +248,10 @@ def is_crushed(number: AnyArray, dtype: DType) -> bool:
 
 
 def looks_crushed(array: AnyArray, dtype: DType) -> np.ndarray:
-    """Which numbers are 0, infinite or subnormal in a dtype; of complex ones, as a whole."""
+    """Return the mask of numbers that are 0, infinite or subnormal in a dtype.
+
+    A complex number is judged as a whole.
+    """
     tiny = _smallest_normal(dtype)
     whole = np.asarray(array)
     if whole.dtype.kind not in "fc":  # bfloat16
@@ -256,10 +263,10 @@ def looks_crushed(array: AnyArray, dtype: DType) -> np.ndarray:
 
 
 def learn(array: AnyArray, wide: Written | None) -> None:
-    """Remember what a constant that looks crushed was: `None` if it was just that."""
+    """Remember the original number of a constant that looks crushed; `None`: it is unchanged."""
     array = _owner(array)
     key = id(array)
-    with contextlib.suppress(TypeError):  # what cannot be remembered is looked at again
+    with contextlib.suppress(TypeError):  # without a weak reference it is checked again
         _known[key] = weakref.ref(array, lambda _: _known.pop(key, None)), wide
 
 
@@ -270,14 +277,14 @@ def is_unknown(array: AnyArray) -> bool:
 
 
 def known_as(array: AnyArray) -> Written | None:
-    """The number that a constant was before it was crushed, None if there is none."""
+    """Return the number that a cast crushed to this constant; None if there is none."""
     array = _owner(array)
     entry = _known.get(id(array))
     return entry[1] if entry is not None and entry[0]() is array else None
 
 
 def _owner(array: AnyArray) -> AnyArray:
-    """The array whose numbers these are: JAX wraps the arrays that NumPy makes as views of them."""
+    """Return the array that owns the numbers: JAX wraps arrays of NumPy as views of them."""
     base = getattr(array, "base", None)
     same = isinstance(base, np.ndarray) and (base.shape, base.dtype) == (array.shape, array.dtype)
     return base if same else array

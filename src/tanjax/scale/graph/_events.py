@@ -1,16 +1,16 @@
-"""Where NumPy makes arrays of numbers, as Python tells it: a function, or all of a thread's.
+"""Events of Python that show where NumPy makes arrays: in one function, or in a whole thread.
 
-`sys.monitoring` (Python 3.12) reports the calls of a place in the code until it is told that none
-of interest happens there, so that a trace takes no longer; `sys.setprofile` reports every call,
-which takes four times as long, and is for Python 3.11 and where the first one has no room.
+`sys.monitoring` (Python 3.12) reports the calls at a place in the code until a callback disables
+that place. So a trace takes no longer. `sys.setprofile` reports every call, and a trace takes four
+times as long. It serves Python 3.11, and programs where all tools of `sys.monitoring` are taken.
 
     events = listen(made, left)  # made(frame): `np.asarray` has returned to it
     events.follow(frame)  # left(frame, value) is called when it returns
     events.stop()
 
-Sharp edges. A place where another function was called first is not looked at again: an array that
-is made there by `np.asarray` later is one of which nothing is known (`_literals.py`). Threads other
-than the one that listens are not heard.
+Sharp edges. If a place first calls another function, it is disabled. An array that `np.asarray`
+makes there later is unknown (`_literals.py`). Events of other threads than the listening one are
+ignored.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import numpy as np
 
 MAKERS = (np.asarray, np.array)
 _monitoring: Any = getattr(sys, "monitoring", None)
-_TOOLS = (3, 4)  # without a name of their own: two that listen at once
+_TOOLS = (3, 4)  # tool ids that Python does not reserve: two can listen at once
 
 Made = Callable[[types.FrameType], None]
 Left = Callable[[types.FrameType, object], None]
 
 
-# What `sys.setprofile` says, and whom it tells.
+# The events of `sys.setprofile`, and its callback.
 _Event = Literal["call", "return", "c_call", "c_return", "c_exception"]
 _Profiler = Callable[[types.FrameType, _Event, object], object]
 
@@ -39,20 +39,20 @@ _Profiler = Callable[[types.FrameType, _Event, object], object]
 class Events(Protocol):
     """The events heard until `stop`."""
 
-    is_deaf: bool  # somebody else's profiler has the place of ours
+    is_deaf: bool  # another profiler has the place of ours
 
     def follow(self, frame: types.FrameType) -> None:
-        """Hear when this frame returns."""
+        """Call `left` when this frame returns."""
 
     def stop(self) -> None: ...
 
 
 def listen(made: Made, left: Left, *, everything: bool = False) -> Events:
-    """Begin to hear of arrays that NumPy makes.
+    """Start to listen for arrays that NumPy makes.
 
     **Arguments:** `made`: called with each frame that has called `np.asarray` or `np.array`;
-    `left`: with frames that are followed when they return, and what they return; `everything`: all
-    returns, and places that were of no interest before.
+    `left`: called with each followed frame that returns, and its result; `everything`: report all
+    returns, and all places, also disabled ones.
     """
     tool = None if everything else _free_tool()
     return _Profile(made, left, everything) if tool is None else _Monitor(tool, made, left)
@@ -64,7 +64,7 @@ def _free_tool() -> int | None:
 
 
 class _Monitor:
-    """By `sys.monitoring`: only calls of NumPy, and returns of the functions that made them."""
+    """Listens by `sys.monitoring`: only calls of NumPy, and returns of their callers."""
 
     is_deaf = False
 
@@ -112,17 +112,17 @@ class _Monitor:
 
 
 class _Profile:
-    """By `sys.setprofile`, which is called for every call and every return."""
+    """Listens by `sys.setprofile`, which reports every call and every return."""
 
     def __init__(self, made: Made, left: Left, everything: bool) -> None:
         self._followed: set[int] = set()
-        self._other = sys.getprofile()  # somebody's profiler, which goes on
+        self._other = sys.getprofile()  # the previous profiler, which still gets every event
         self.is_deaf = not (self._other is None or callable(self._other))
         if not self.is_deaf:
             sys.setprofile(self._profiler(made, left, everything))
 
     def _profiler(self, made: Made, left: Left, everything: bool) -> _Profiler:
-        """A closure, which compares by `is`, and asks for what is frequent first."""
+        """Return a fast callback: a closure that compares by `is`, the frequent event first."""
         followed, other = self._followed, self._other
         asarray, array = MAKERS
 

@@ -1,15 +1,15 @@
 """The scale graph: a jaxpr with an integer exponent on every floating value.
 
-A stored number `v` with exponent `s` stands for `v · 2^s`. An equation says how the exponents of
-its operands and results belong together (`x * y`: they add up; `x + y`: they agree); where a value
-is wanted at another exponent than it has, it is converted, by a multiplication with a power of two,
-which is exact. A nested jaxpr (jit, scan, while, cond, remat, custom rules, shard_map) is a nested
-graph whose values are tied to those outside by equalities, so that a loop's carry is a cycle.
+A stored number `v` with exponent `s` stands for `v · 2^s`. An equation relates the exponents of its
+operands and results: in `x * y` they add up, in `x + y` they agree. If a reader needs a value at
+another exponent, the value is converted: an exact multiplication by a power of two. A nested jaxpr
+(jit, scan, while, cond, remat, custom rules, shard_map) is a nested graph. Equalities tie its
+values to those outside, so a loop's carry is a cycle.
 
     graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
     [node.primitive for node in graph.nodes]  # ['mul', 'add']
 
-A graph is built once per trace and never changed. What is computed from it stands beside it:
+A graph is built once per trace and never changed. Results computed from it are stored separately:
 magnitudes in a list, by the index of a value, and exponents in an `Exponents`.
 """
 
@@ -44,7 +44,7 @@ class Magnitude(NamedTuple):
 
     @property
     def is_zero(self) -> bool:
-        """Whether every entry is zero: any exponent will do."""
+        """True if every entry is zero: then any exponent is right."""
         return self.low > self.high
 
 
@@ -53,13 +53,14 @@ ZERO = Magnitude(math.inf, -math.inf, True)
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Value:
-    """One array of the program: where it is defined.
+    """One array of the program, at its definition.
 
     **Fields:** `index`: its place in `graph.values` of the outermost graph; `kind`: `"input"` (of
     the whole program), `"constant"` (number known at planning time: in `constant`), `"inner"` (an
     argument of a nested graph) or `"result"` (of `node`); `computed`: how often it is computed;
-    `uses`: who reads it; `restored`: a constant that did not fit in its dtype, with the number as
-    it was written; `is_floating`: whether it has an exponent at all, real or complex; `size`.
+    `uses`: its readings; `restored`: the constant overflowed or underflowed in its dtype, and
+    `constant` is the number as written; `is_floating`: real or complex, so that it has an exponent;
+    `size`: the number of entries.
     """
 
     index: int
@@ -74,7 +75,7 @@ class Value:
     size: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        # Asked for thirty times per equation: 0.03 us each instead of 0.3 and 3.
+        # Read thirty times per equation: 0.03 us each instead of 0.3 and 3.
         self.is_floating = is_floating(self.aval)
         self.size = math.prod(getattr(self.aval, "shape", ()))
 
@@ -117,7 +118,7 @@ class Node:
 
     @property
     def kind(self) -> Kind | None:
-        """How nested graphs are run, if there are any."""
+        """The way in which nested graphs are run; None without nested graphs."""
         return KINDS.get(self.primitive)
 
     @property
@@ -126,7 +127,7 @@ class Node:
 
     @property
     def is_call(self) -> bool:
-        """Whether there is a nested graph that runs once, whatever the operands are."""
+        """True if the node has a nested graph that runs exactly once for any operands."""
         return bool(self.graphs) and not self.is_loop and self.kind is not Kind.BRANCH
 
     @property
@@ -141,7 +142,7 @@ class Node:
 
     @property
     def carried(self) -> list[tuple[Use, Value]]:
-        """The results of a loop's body, and the arguments that they are in the next iteration."""
+        """Pairs of a result of a loop's body and its argument in the next iteration."""
         if not self.is_loop:
             return []
         body, loop = self.graphs[-1], _compat.Loop.of(self.params)
@@ -149,7 +150,7 @@ class Node:
 
     @property
     def source(self) -> str:
-        """The line of the user's program, `file:line (function)`; empty if JAX does not say."""
+        """The line of the user's program, `file:line (function)`; empty if JAX has none."""
         return _compat.source_of(self.equation)
 
 
@@ -158,7 +159,8 @@ class ScaleGraph:
     """A jaxpr as nodes and values.
 
     **Fields:** `inputs`, `constants` (of the jaxpr) and `nodes` in order; `outputs`: the uses that
-    leave; `values` and `uses`: all of them, also those of nested graphs (shared with those).
+    leave the graph; `values` and `uses`: those of this graph and of all nested graphs, which share
+    the two lists.
     """
 
     inputs: list[Value]
@@ -172,22 +174,22 @@ class ScaleGraph:
         return f"<scale graph: {len(self.nodes)} nodes, {len(self.values)} values>"
 
     def walk(self) -> Iterator[Node]:
-        """Every node, also of nested graphs; a node comes before those nested in it."""
+        """Yield every node, also of nested graphs; a node comes before those nested in it."""
         for node in self.nodes:
             yield node
             for inner in node.graphs:
                 yield from inner.walk()
 
 
-Magnitudes = Sequence[Magnitude | None]  # by the index of a value; None where nothing is known
+Magnitudes = Sequence[Magnitude | None]  # by the index of a value; None where unknown
 
 
 class Exponents(NamedTuple):
-    """The powers of two at which a program is run, and what else is done to it.
+    """The powers of two at which a program is run, and its guarded and saturated nodes.
 
     **Fields:** `values`, `uses`: by index; `guarded`: the indices of nodes whose results must be
-    hidden from XLA's simplifier (`_rewrites.py`); `saturated`: of those that read
-    the largest number where an operand is infinite: their product with 0 is 0.
+    hidden from XLA's simplifier (`_rewrites.py`); `saturated`: the indices of nodes that replace an
+    infinite operand by the largest number, so that its product with 0 is 0.
     """
 
     values: tuple[int, ...]
@@ -197,7 +199,7 @@ class Exponents(NamedTuple):
 
     @classmethod
     def none(cls, graph: ScaleGraph) -> Exponents:
-        """The program as it is."""
+        """Return exponent 0 everywhere: the program as it is."""
         return cls((0,) * len(graph.values), (0,) * len(graph.uses))
 
     def of(self, x: Value | Use) -> int:
@@ -208,12 +210,12 @@ def is_floating(aval: object) -> bool:
     return is_inexact(getattr(aval, "dtype", None))
 
 
-@functools.cache  # it is asked some twenty times per equation: 0.1 us instead of 0.7
+@functools.cache  # called about twenty times per equation: 0.1 us instead of 0.7
 def is_inexact(dtype: DType | None) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
 def is_late(use: Use) -> bool:
-    """Whether a reading is by the second, fourth, ... equation that reads the value."""
+    """True if the reader is the second, fourth, ... equation that reads the value."""
     readers = list(dict.fromkeys(id(u.node) for u in use.value.uses))
     return readers.index(id(use.node)) % 2 == 1

@@ -1,22 +1,25 @@
-"""Constants that would not survive tracing: `6.67e-11 * x` with `x` in float16.
+"""Find constants that underflow or overflow while JAX traces: `6.67e-11 * x` with `x` in float16.
 
-JAX rounds a Python number to the dtype of its partner while it traces, and remembers what it
-traced: a helper under `jax.jit`, a loop's body, a gradient may have lost a constant long before
-anybody looks. A jaxpr without zeros, infinities and subnormals has lost none. One that holds some
-of which nothing is known is traced again under a key of our own, where JAX remembers only what was
-watched, and under a watch (`_casts.py`), which sees each number together with the constant that JAX
-makes of it. Where JAX remembers even then (it keeps casts of NumPy's arrays with these), the watch
-looks at more, and in the end numbers are read off a trace with float64 in place of floating
-arguments, side by side with the narrow one.
+JAX rounds a Python number to the dtype of its partner while it traces, and caches its traces. So a
+helper under `jax.jit`, a loop's body or a gradient may have lost a constant long before this trace.
+A jaxpr without zeros, infinities and subnormals has lost no constant. If it holds unknown ones,
+tanjax traces the program again:
 
-Where no zero is written in a function, nobody watches the first trace but for NumPy's flags: a
-watched one takes 1.6 times as long, before Python 3.12 four times (80 ms instead of 20 for 500
-equations, which XLA compiles in 100 ms). That is safe because what a watch learns is asked for only
-of constants that look crushed: each of these that is met is known, or the reason for another trace.
-Whether a zero is written is a guess (`_written.py`), which saves that one.
+1. Under a watch (`_casts.py`), which sees each number together with the constant that JAX makes.
+   The trace has a key of its own, so JAX reuses only watched traces.
+2. Under a thorough watch, if JAX still returns a cached constant: it caches the casts of NumPy's
+   arrays with the arrays.
+3. With float64 instead of narrower floating arguments. The numbers are then read off by comparing
+   the two jaxprs.
 
-Sharp edges. A function that asks for the dtype of its arguments may be another program in float64;
-if the jaxprs differ by more than conversions of dtypes nothing is restored, and a warning says so.
+If a function contains no written zero, the first trace records only NumPy's flags. A watched trace
+takes 1.6 times as long, before Python 3.12 four times: 80 ms instead of 20 for 500 equations, which
+XLA compiles in 100 ms. This is safe, because only constants that look crushed need a watch. An
+unknown constant of this kind causes another trace. A guess (`_written.py`) tells if a zero is
+written, and saves that trace.
+
+Sharp edges. A function that reads the dtype of its arguments may be another program in float64. If
+the jaxprs differ by more than conversions of dtypes, tanjax restores nothing and warns.
 """
 
 from __future__ import annotations
@@ -43,15 +46,15 @@ from ._casts import Lost, Watch, Written, is_crushed, is_unknown, known_as, lear
 from ._graph import Jaxpr, is_floating
 from ._written import may_be_crushed
 
-# Traces, and gives what has a `jaxpr` and the shapes of its results, `out_info`.
+# Traces, and returns an object with a `jaxpr` and the shapes of its results, `out_info`.
 Make: TypeAlias = Callable[[], jax.stages.Traced]
-# Where a number stands in a program, in which it is a literal or has a variable; the number.
+# The place of a number in a program (a literal or a variable), and the number.
 Constant: TypeAlias = tuple[JaxVariable, AnyArray]
 Found: TypeAlias = dict[int, np.ndarray]  # numbers by the `id` of their place
 
 
 class Traced(NamedTuple):
-    """A closed jaxpr and the shapes of its results, its crushed constants, notes of lost ones.
+    """A closed jaxpr, the shapes of its results, its crushed constants and notes of lost ones.
 
     **Fields:** `restored`: numbers by the `id` of their place, a literal or a variable.
     """
@@ -68,14 +71,15 @@ def trace(
     arguments: Sequence[AnyArray],
     written: object = None,
 ) -> Traced:
-    """Trace, and find the constants that are not what was written.
+    """Trace, and find the constants that differ from the written numbers.
 
     **Arguments:** `make`: traces: `lambda: jax.jit(f).trace(*args)`; `fun`: the function of flat
     `arguments`, for a trace in float64; `written`: the function as the user has it, None for `fun`.
-    **Returns:** the jaxpr, its results, lost constants and notes. **Raises:** what tracing raises.
-    **Cost:** one trace; a watched one (1.6 to 4 times as long) where it holds zeros of which
-    nothing is known; a thorough one (10 times) where that does not know them either, and one in
-    float64. Where a zero is written, the first is watched already.
+    **Returns:** the jaxpr, its results, lost constants and notes. **Raises:** the errors of the
+    trace.
+    **Cost:** one trace. If it holds unknown zeros, a watched trace, 1.6 to 4 times as long. If they
+    are still unknown, a thorough trace (10 times as long) and one in float64. If a zero is written
+    in the function, the first trace is already watched.
     """
     is_watched = may_be_crushed(fun if written is None else written)
     closed, out, watch = _traced(make, Watch(flags_only=not is_watched))
@@ -100,9 +104,10 @@ def trace(
 
 
 def _watched(make: Make, thorough: Sequence[bool]) -> tuple[ClosedJaxpr, Watch]:
-    """The jaxpr of a watched trace; of the next one, where that leaves something unknown.
+    """Return the jaxpr and the watch of the first watched trace without unknown constants.
 
-    Each has a key of its own: JAX would remember the first, and the other would see nothing.
+    If no trace suffices, return those of the last. Each trace has a key of its own: otherwise JAX
+    would reuse the first, and the second watch would see nothing.
     """
     for is_thorough in thorough:
         with _compat.planning("thorough" if is_thorough else "watched"):
@@ -117,7 +122,7 @@ def _watched(make: Make, thorough: Sequence[bool]) -> tuple[ClosedJaxpr, Watch]:
 def _traced(make: Make, watch: Watch) -> tuple[ClosedJaxpr, PyTree, Watch]:
     with watch:
         traced = make()
-        for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
+        for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when they are read
             pass
     return traced.jaxpr, traced.out_info, watch
 
@@ -137,7 +142,7 @@ def _said(places: Sequence[str]) -> str:
 
 
 def _lines(closed: Steps, places: set[int]) -> list[str]:
-    """The user's lines that use constants."""
+    """Return the user's lines that use constants."""
     equations = (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
     lines = [_compat.source_of(e) for e in equations if any(id(v) in places for v in e.invars)]
     return [line for line in dict.fromkeys(lines) if line]
@@ -147,7 +152,7 @@ def _lines(closed: Steps, places: set[int]) -> list[str]:
 
 
 def _jaxprs(closed: Steps, seen: set[int] | None = None) -> Iterator[Steps]:
-    """A closed jaxpr and those nested in it, each once."""
+    """Yield a closed jaxpr and those nested in it, each once."""
     seen = set() if seen is None else seen
     if id(closed) not in seen:
         seen.add(id(closed))
@@ -158,7 +163,7 @@ def _jaxprs(closed: Steps, seen: set[int] | None = None) -> Iterator[Steps]:
 
 
 def _constants(closed: Steps) -> Iterator[Constant]:
-    """Floating constants: place (a literal, or a variable of the jaxpr) and number."""
+    """Yield constants: pairs of place (a literal, or a variable of the jaxpr) and number."""
     for inner in _jaxprs(closed):
         jaxpr: Jaxpr = getattr(inner, "jaxpr", inner)
         yield from zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=False)
@@ -168,7 +173,7 @@ def _constants(closed: Steps) -> Iterator[Constant]:
 
 
 def _unknown(closed: Steps, arrays: bool) -> list[Constant]:
-    """Constants that look crushed and may be; `arrays`: also those that JAX made arrays of."""
+    """Return unknown constants that look crushed; `arrays`: also constants that are `jax.Array`."""
     kinds = (np.ndarray, jax.Array) if arrays else (np.ndarray,)
     return [
         (place, c)
@@ -186,7 +191,7 @@ def _learn(constants: Sequence[Constant], wide: Written | None) -> None:
 
 
 def _restored(closed: Steps) -> dict[int, Written]:
-    """The numbers of crushed constants by the `id` of their place; some may be `Lost`."""
+    """Return the numbers of crushed constants by the `id` of their place; some may be `Lost`."""
     found = {}
     for place, c in _constants(closed):
         if not is_floating(place.aval):
@@ -202,7 +207,7 @@ def _restored(closed: Steps) -> dict[int, Written]:
 
 
 class _Differs(Exception):
-    """The wide trace is another program."""
+    """The trace in float64 is another program."""
 
 
 def _read_off(closed: ClosedJaxpr, fun: Function | None, arguments: Sequence[AnyArray]) -> bool:
@@ -212,7 +217,7 @@ def _read_off(closed: ClosedJaxpr, fun: Function | None, arguments: Sequence[Any
     unknown = _unknown(closed, True)
     try:
         found = restored_literals(closed, wide_trace(fun, list(arguments)))
-    except Exception:  # the function is not made for float64: whatever it raises says no more
+    except Exception:  # the function does not accept float64
         return False
     if found is None:
         return False
@@ -222,7 +227,7 @@ def _read_off(closed: ClosedJaxpr, fun: Function | None, arguments: Sequence[Any
 
 
 def wide_trace(fun: Function, arguments: list[AnyArray]) -> ClosedJaxpr:
-    """The closed jaxpr of `fun` with float64 (complex128) in place of floating arguments."""
+    """Return the closed jaxpr of `fun` with float64 (complex128) for floating arguments."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(fun)(*map(_widened, arguments))
 
@@ -235,7 +240,7 @@ def _widened(x: AnyArray) -> AnyArray:
 
 
 def restored_literals(narrow: Steps, wide: Steps) -> Found | None:
-    """The numbers of crushed literals by the `id` of the literal; None if the programs differ."""
+    """Return the numbers of crushed literals by the literal's `id`; None if the programs differ."""
     for equations in (_needed, _without_steps):
         found: Found = {}
         try:
@@ -263,7 +268,7 @@ def _match(narrow: Steps, wide: Steps, found: Found, equations: _Equations) -> N
             raise _Differs
         _operands(equation, other, found)
         inners = nested_jaxprs(equation)
-        with jax.enable_x64(True) if inners else contextlib.nullcontext():  # for what it expands to
+        with jax.enable_x64(True) if inners else contextlib.nullcontext():  # for its expansion
             outers = nested_jaxprs(other)
         for inner, outer in zip(inners, outers, strict=True):
             _match(inner, outer, found, equations)
@@ -280,14 +285,17 @@ def _vanish(equation: JaxEquation) -> Vanish:
 
 
 def _needed(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
-    """The equations, without the conversions of dtypes that one of two traces may not need."""
+    """Yield the needed equations, without conversions of dtypes: the two traces differ in them."""
     for equation in needed_equations(jaxpr):
         if _vanish(equation) is not CONVERTED:
             yield equation
 
 
 def _without_steps(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
-    """The same without products with powers of two: a scale is undone in steps that fit."""
+    """Return the equations of `_needed`, without products with powers of two.
+
+    In a narrow dtype a program undoes a scale in several steps, each within the range.
+    """
     return (
         e for e in _needed(jaxpr) if not (_vanish(e) is PRODUCT and any(map(_is_step, e.invars)))
     )
@@ -309,7 +317,7 @@ def _operands(equation: JaxEquation, other: JaxEquation, found: Found) -> None:
 
 
 def _compare(place: JaxVariable, narrow: AnyArray, wide: AnyArray, found: Found) -> None:
-    """Note the wide number of a constant whose narrow one is 0, inf or subnormal instead."""
+    """Note the wide number of a constant whose narrow one is 0, inf or subnormal."""
     if not (is_floating(place.aval) and np.shape(narrow) == np.shape(wide)):
         return
     if is_crushed(wide, place.aval.dtype) and looks_crushed(narrow, place.aval.dtype).any():

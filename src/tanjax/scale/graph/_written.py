@@ -1,16 +1,17 @@
-"""Whether a constant that looks crushed may come of a function: read off what is written in it.
+"""Guess from the code of a function if its trace may hold constants that look crushed.
 
-To see JAX round constants takes up to four times as long as a trace without (`_casts.py`), and most
-programs hold none that look crushed. So the numbers are looked through that are written in a
-function, and in those that it names or closes over: about 1 us for each name.
+A watched trace takes up to four times as long as another (`_casts.py`), and most programs hold no
+constant that looks crushed. So this module reads the numbers written in a function, and in the
+functions that it names or closes over: about 1 us for each name.
 
     may_be_crushed(lambda x: 2.0 * x)  # False
     may_be_crushed(lambda x: 6.6e-34**2 * x)  # True
 
-Sharp edges. A guess: of False the jaxpr tells whether it was right, and is traced again if not. But
-what JAX keeps of a trace that nobody watched is then all there is: its casts of NumPy's arrays. So
-whatever may hold such an array is True: arrays, objects with attributes, more functions than
-`_MOST`. `0` is not counted, which is an axis or an index more often than a number of the program.
+Sharp edges. This is a guess. The jaxpr shows if False was wrong, and the program is then traced
+again. But JAX caches its casts of NumPy's arrays, and a second trace sees only the cached casts.
+So the answer is True for everything that may hold an array of NumPy: arrays, objects with
+attributes, more functions than `_MOST`. The integer `0` does not count: most often it is an axis or
+an index.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _FOREIGN = tuple(str(Path(str(x.__file__)).parent) for x in (jax, np))
 _HARMLESS = (bool, int, str, bytes, type, type(None), type(...), slice, range, np.dtype, jax.Array)
 _Jitted: Any = type(jax.jit(lambda: None))
 _MADE_OF_ZEROS = frozenset({"zeros", "zeros_like"})
-_LEAST, _LARGEST = 2.0**-126, 2.0**128  # what float32 holds with all its digits
-_MOST = 200  # objects that are looked at
+_LEAST, _LARGEST = 2.0**-126, 2.0**128  # the range of float32 without subnormals
+_MOST = 200  # objects to examine
 
 
 def may_be_crushed(fun: object) -> bool:
-    """Whether a zero, or a number that float32 does not hold, may be written in a function.
+    """True if a function may contain a written zero, or a number out of the range of float32.
 
     **Cost:** about 1 us for each name in it.
     """
@@ -70,17 +71,17 @@ def _is_foreign(fun: types.FunctionType) -> bool:
 
 
 def _is_library(module: types.ModuleType) -> bool:
-    """Whether a module is JAX's, NumPy's or written in C."""
+    """True if a module is JAX's, NumPy's or written in C."""
     return str(getattr(module, "__file__", _FOREIGN[0])).startswith(_FOREIGN)
 
 
 def _parts(fun: types.FunctionType) -> Iterator[object]:
-    """The parts of a function: its numbers, names, wrapped functions, closures, defaults."""
+    """Yield the parts of a function: its numbers, names, wrapped functions, closures, defaults."""
     yield from (getattr(fun, "__wrapped__", None), fun.__defaults__, fun.__kwdefaults__)
     for cell in fun.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # of a function that is not defined yet
+        except ValueError:  # the cell is empty: its function is not defined yet
             continue
     names = _names(fun.__code__)
     for name in names:
@@ -97,7 +98,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code of a function, and of those that are written in it."""
+    """Yield the code of a function, and of the functions written in it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):

@@ -1,1 +1,1 @@
-"""A program run on its numbers, or bounded, and what plain JAX loses."""
+"""The magnitudes of a program, by a run on numbers or by bounds, and the losses of plain JAX."""

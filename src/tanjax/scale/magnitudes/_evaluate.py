@@ -1,20 +1,26 @@
-"""Runs a scale graph on actual numbers, in a range where nothing overflows, and in the real one.
+"""Run a scale graph on actual numbers, in a range without overflow, and in the real one.
 
-Which of a program's values leave the range of float16 is best found out by running the program.
-JAX cannot: it has the range of its types, and compiles. So the graph is run in NumPy on `Wide`
-arrays, equation by equation, nested graphs and loops included. The reference run notes every
-value's magnitude. The rounded run does the same with every result rounded as in its type, and the
-simulated one clamps it to the range of its type, too; `losses` compares the three and says what the
-range has cost.
+The best way to find the values that leave the range of float16 is to run the program. JAX cannot
+do this: it has the range of its types, and compiles. So this module runs the graph in NumPy on
+`Wide` arrays, equation by equation, nested graphs and loops included. There are three runs:
+
+- The reference notes the magnitude of every value.
+- The rounded run also rounds every result to the mantissa of its type.
+- The simulated run also clamps every result to the range of its type.
+
+`losses` compares the three, and returns the errors that the range causes.
 
     reference = evaluate(graph, arguments)
     losses(graph, reference, simulate(graph, reference))  # empty: leave the program alone
 
-A later run takes from an earlier one what is computed of the very operands: at exponents that hold
-its numbers, a simulated run is the rounded one, and only looks whether they do.
+A later run reuses a result of an earlier run if the operands are the same objects. At exponents
+that hold all numbers, a simulated run has the results of the rounded run, and only checks the
+range.
 
-A node that is too large, has no rule or has effects (callbacks, printing) is not run: what depends
-on it is unknown (None), and `skipped` says why. A loop that is too long is sampled, see `_loops`.
+A node that is too large, has no rule or has effects (callbacks, printing) is not run. Its results
+and all that depend on them are unknown (None), and `skipped` has the reason. A loop that is too
+long is sampled, see `_loops`.
+
 Sharp edge: with `estimated`, the two runs saw only the first iterations; trust the magnitudes.
 """
 
@@ -50,13 +56,13 @@ from ._evaluation import (
 )
 from ._nested import runner_of
 
-# How many equations are run at most, 5 µs each, and how many elementary operations of a larger
-# budget stand for one more.
+# The most equations to run, 5 µs each, and the elementary operations of a larger budget that pay
+# for one more.
 MOST_RUNS, _WORK_PER_RUN = 4000, 1500
-# What an equation takes in addition, per entry too, where each number has an exponent of its own.
+# The extra cost of an equation, and of each entry, if each number has an exponent of its own.
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
-_KEPT = 10_000_000  # numbers of a run that are kept for others: 80 MB
+_KEPT = 10_000_000  # the most numbers of a run to keep for later runs: 80 MB
 
 
 def evaluate(
@@ -68,9 +74,9 @@ def evaluate(
 ) -> Evaluation:
     """Run a graph on numbers, in a wide range: the reference.
 
-    **Arguments:** `arguments`: an array, number or `Wide` per input of the graph; `budget`: about
-    how many elementary operations may be spent (1e6 take some milliseconds); `begun`: the same with
-    a smaller budget.
+    **Arguments:** `arguments`: an array, number or `Wide` per input of the graph; `budget`: the
+    approximate limit of elementary operations (1e6 take some milliseconds); `begun`: an earlier
+    reference of the same arguments with a smaller budget.
     """
     found = _run(graph, arguments, Run(graph, budget, "reference", base=begun))
     return found._replace(beyond=found.beyond or (begun is not None and begun.beyond))
@@ -85,9 +91,9 @@ def simulate(
 ) -> Evaluation:
     """Run a graph again with every result rounded and clamped as its type does.
 
-    **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is; `wider`: what is too large for float16 is kept, as XLA
-    does where it computes in float32.
+    **Arguments:** `reference`: the same run in a wide range; `exponents`: those of the stored
+    numbers, None for the program as it is; `wider`: keep numbers that overflow float16, as XLA does
+    where it computes in float32.
     """
     if exponents is None and "stored" in reference.again:
         return reference.again["stored"]
@@ -95,7 +101,7 @@ def simulate(
     run = Run(graph, reference.budget, "stored", reference.magnitudes, exponents, base)
     run.must_end, run.is_wider = not base.estimated, wider
     found = _run(graph, reference.arguments, run)
-    if exponents is None:  # plain JAX, which is asked for twice
+    if exponents is None:  # plain JAX: simulated twice
         reference.again["stored"] = found
     return found
 
@@ -133,7 +139,7 @@ def _run(graph: ScaleGraph, arguments: Sequence[Given], run: Run) -> Evaluation:
 
 
 class Run:
-    """The state of one run: the numbers known so far, and what is left of the budget."""
+    """The state of one run: the numbers known so far, and the remaining budget."""
 
     def __init__(
         self,
@@ -150,8 +156,8 @@ class Run:
         self.mode, self.exponents = mode, exponents
         self.magnitudes = list(magnitudes or [None] * len(graph.values))
         self.estimated, self.refused, self.depth = False, False, 0
-        self.is_wider = False  # whether what is too large for float16 is kept
-        self.must_end = False  # whether every loop ends in a wide range, within the same budget
+        self.is_wider = False  # keep numbers that overflow float16
+        self.must_end = False  # True if every loop ends in a wide range, within the same budget
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.store = {
@@ -160,13 +166,13 @@ class Run:
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
         }[mode]
         self.by_use = exponents is not None
-        self.around: list[Node] = []  # nodes whose graphs are being run
-        self.apart: dict[int, Wide] = {}  # by value, what others of its readers may have
+        self.around: list[Node] = []  # Nodes whose graphs are being run.
+        self.apart: dict[int, Wide] = {}  # By value: the numbers that its late readers may see.
 
     # -- values -----------------------------------------------------------------------------------
 
     def note(self, value: Value, x: Wide) -> None:
-        """Keep a result of the reference, and what it says about the value's magnitude."""
+        """Keep a result of the reference, and extend the value's magnitude by it."""
         if x.extent is None:
             x = normalised(x)
         self.env[value.index] = x
@@ -203,8 +209,8 @@ class Run:
         return 0 if self.exponents is None else self.exponents.of(x)
 
     def inverts(self, node: Any, exponent: int) -> bool:
-        """Whether `1 / y` is computed first; at exponents that do not follow there is a law."""
-        power = node.params.get("y", 0)  # of a sigmoid, `1 / (1 + exp(-x))`, none
+        """True if `1 / y` is computed first: only if the exponents follow from each other."""
+        power = node.params.get("y", 0)  # a sigmoid, `1 / (1 + exp(-x))`, has none
         return bool(exponent == power * self.exponent(node.uses[0]))
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Place, node: Any) -> Clamped:
@@ -228,7 +234,7 @@ class Run:
         return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node).value
 
     def operands(self, node: Node) -> list[Any]:
-        """The operands of an equation, without infinities where it is saturated."""
+        """Return the operands of an equation, without infinities if the node is saturated."""
         xs = [self.read(use) for use in node.uses]
         if self.exponents is not None and node.index in self.exponents.saturated:
             for i, use in enumerate(node.uses[: law_of(node).tails]):
@@ -238,7 +244,7 @@ class Run:
         return xs
 
     def count_undefined(self, node: Node, xs: list[Any], result: Wide) -> None:
-        """Note a product of zero and infinity, or a quotient of two, that the range has made."""
+        """Note results that are nan because of the range: `0 * inf`, `0 / 0`, `inf / inf`."""
         entries = np.count_nonzero(np.isnan(result.array))
         if entries > max(np.count_nonzero(np.isnan(x.array)) for x in xs):
             self.count(node.outputs[0], UNDEFINED, node, int(entries))
@@ -258,7 +264,7 @@ class Run:
         """Take an input or a constant, or only its magnitude if it is too large."""
         if isinstance(x, Wide):
             return self.store(value, x)
-        if x is None:  # nobody knows it
+        if x is None:  # unknown
             self.refused = True
             return None
         size = math.prod(getattr(value.aval, "shape", ()))
@@ -272,7 +278,7 @@ class Run:
         return self.store(value, wide(x)) if known is None else self.again(value, known)
 
     def never_ends(self, node: Node) -> None:
-        """Note a loop whose test does not become false, because of the range."""
+        """Note a loop whose test never becomes false, because of the range."""
         self.count(node.outputs[0], ENDLESS, node, 1)
 
     # -- nodes ------------------------------------------------------------------------------------
@@ -313,11 +319,11 @@ class Run:
                 store(value, result)
 
     def known(self, node: Node, xs: Sequence[Wide | None]) -> list[Any] | None:
-        """The results of an earlier run, if it had the very same operands.
+        """Return the results of an earlier run, if its operands were the same objects.
 
-        2 us for an equation on few numbers instead of 8, and 0.02 ms instead of 1 on 200,000. Safe
-        because nobody writes to a `Wide`, so that the same one holds the same numbers, and because
-        an equation gives the same results for the same numbers.
+        It takes 2 us for an equation on few numbers instead of 8, and 0.02 ms instead of 1 on
+        200,000. This is safe for two reasons: no code writes to a `Wide`, and an equation is
+        deterministic.
         """
         if (base := self.base) is None:
             return None
@@ -328,11 +334,11 @@ class Run:
         return None if None in results else results
 
     def again(self, value: Value, x: Wide) -> None:
-        """Keep a result of an earlier run, which is rounded already if this one rounds."""
+        """Keep a result of an earlier run, which is already rounded if this run rounds."""
         (self.clamp if self.mode == "stored" else self.store)(value, x)
 
     def by_parts(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
-        """The results of a sum or product of many, some of whose parts may leave the range."""
+        """Return the results of a sum or product of many parts, and count parts out of range."""
         exponent, kind = self.exponent(node.outputs[0]), "overflow"
         if law.many is Many.SOLVED:
             found, entries = products_leave(
@@ -353,14 +359,14 @@ class Run:
         return results
 
     def is_apart(self, node: Node) -> bool:
-        """Whether a product is replayed with mantissas and exponents apart."""
+        """True if a product is replayed with separate mantissas and exponents."""
         if (at := self.exponents) is None:
             return False
         touched = any(map(at.of, node.outputs)) or any(map(at.of, node.uses))
         return touched or node.index in at.guarded
 
     def skip(self, node: Node, reason: str) -> None:
-        if node.outputs:  # printing and the like leave nothing unknown
+        if node.outputs:  # a node without results, such as printing, makes no value unknown
             if id(node) not in self.skipped:
                 sources = [n.source for n in (node, *reversed(self.around))]
                 self.skipped[id(node)] = Skipped(node, reason, next(filter(None, sources), ""))
@@ -371,7 +377,7 @@ class Run:
             self.env[value.index] = None
 
     def nested(self, node: Node) -> None:
-        """Run a node that has jaxprs of its own, or give it up."""
+        """Run a node that has nested jaxprs, or skip it."""
         runner = runner_of(node.primitive)
         if runner is None:
             self.skip(node, NO_RULE)
@@ -386,7 +392,7 @@ class Run:
                 self.store(value, result)
 
     def body(self, graph: ScaleGraph, operands: Sequence[Wide | None]) -> list[Wide | None]:
-        """The results of a nested graph on some operands."""
+        """Return the results of a nested graph on some operands."""
         for value, x in zip(graph.inputs, operands, strict=True):
             if x is None:
                 self.env[value.index] = None
@@ -397,14 +403,14 @@ class Run:
 
 
 def coarse(value: Value, x: Wide) -> Wide:
-    """A result rounded to the precision of its type, in any range."""
+    """Round a result to the precision of its type, in any range."""
     if x.array.dtype.kind not in "fc":
         return x
     return normalised(rounded_to(normalised(x), value.aval.dtype))
 
 
 def unsupported(names: Iterable[str] | None = None) -> list[str]:
-    """The primitives that cannot be run on numbers, of some names or of all in `jax.lax`."""
+    """Return the primitives that cannot be run on numbers: among `names`, or all of `jax.lax`."""
     if names is None:
         names = {p.name for key, p in vars(jax.lax).items() if key.endswith("_p")}
     run = {name for name, law in LAWS.items() if law.evaluate}

@@ -11,17 +11,17 @@ from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
 from ..numbers._wide import Wide
 
 OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
-ENDLESS = "endless"  # a loop that ends in a wide range, and not in that of its dtypes
+ENDLESS = "endless"  # a loop that ends in a wide range, and not in the range of its dtypes
 NO_RULE = "no rule"  # to run a primitive
 
-# What an input is given as: an array, a number, a `Wide`, or None if nobody knows it.
+# The form of an input: an array, a number, a `Wide`, or None if it is unknown.
 Given: TypeAlias = AnyArray
-Numbers: TypeAlias = list[Wide | None]  # of several arrays, None where unknown
+Numbers: TypeAlias = list[Wide | None]  # the numbers of several arrays, None where unknown
 Place: TypeAlias = Value | Use  # where numbers are stored
 
 
 class Event(NamedTuple):
-    """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
+    """Entries that a type could not hold, in a value or in a use at an exponent of its own."""
 
     place: Place
     kind: str  # "overflow", "underflow", "undefined" (0 · inf), "parts" of a product, "endless"
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A node that was not run, why, and the user's line, or that of the call around it."""
+    """A node that was not run, the reason, and the user's line, or that of the call around it."""
 
     node: Node
     reason: str
@@ -42,9 +42,10 @@ class Evaluation(NamedTuple):
 
     **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
     that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
-    what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
-    it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that are too far even
-    for a wide range; `again`: further runs, kept by those who compare with this one.
+    entries that a simulation clamped; `exponents` (None: the program as it is), `arguments`,
+    `budget`: the inputs of the run; `skipped`: nodes that were not run; `beyond`: some numbers
+    overflowed or underflowed even the wide range; `again`: a cache of further runs on the same
+    arguments; `env`: the numbers of all values, None if there are too many to keep.
     """
 
     outputs: Numbers

@@ -1,19 +1,24 @@
 """Bounds through loops and branches.
 
-A loop's body is not run as often as the loop: three passes show how its carry grows, and the growth
-is continued. A carry that gains the same number of bits in each pass (`x = 2 x`) gains them in
-every iteration; one that gains the same amount (`x = x + dx`) grows linearly; one that grows slower
-and slower in bits, like a power of the number of iterations. What grows faster and faster is
-not continued: a carry that could square itself in each step mostly does not, and an infinite bound
-would spoil all that follows. A carry that grows because another one does is seen in the next round,
-when that one has its whole range.
+A loop's body is not run as often as the loop. Three passes show how its carry grows, and the growth
+is extrapolated:
+
+- If a carry gains the same number of bits in each pass (`x = 2 x`), it gains them in every
+  iteration.
+- If it gains the same amount (`x = x + dx`), it grows linearly.
+- If it gains fewer bits in each pass, it grows like a power of the number of iterations.
+- If it gains more bits in each pass, it is not extrapolated. A carry that could square itself in
+  each step mostly does not, and an infinite bound would make all later bounds infinite.
+
+A carry may grow because another one grows. The next round finds that growth, because the other
+carry then has its whole range.
 
     graph = build(jax.make_jaxpr(lambda x: lax.fori_loop(0, 100, lambda i, x: 2 * x, x))(1.0))
     bound(graph, [1.0])
     found[graph.outputs[0].value.index].high  # 100.0
 
-Sharp edges: all of this is an estimate. The number of iterations of a `while` is known only where
-its condition compares a counter with a known number; otherwise nothing is continued.
+Sharp edges: all of this is an estimate. The number of iterations of a `while` is known only if its
+condition compares a counter with a known number; otherwise nothing is extrapolated.
 """
 
 from __future__ import annotations
@@ -61,7 +66,7 @@ def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
 
 
 def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
-    """Counters may have any value: they would never come to an end."""
+    """Make integers of a carry unknown: the bounds of a counter grow with each iteration."""
     return [r if v.is_floating else None for r, v in zip(carry, values, strict=True)]
 
 
@@ -87,7 +92,7 @@ def _union(*records: Record | None) -> Record | None:
 
 
 def _trips(bounds: Bounds, node: Node) -> float:
-    """How often a `while` runs at most, where a counter is compared; 0 if that is not known."""
+    """Return the most iterations of a `while` that compares a counter; 0 if unknown."""
     # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
     limit = limit_of(node.graphs[0].outputs[0].value.node)
     record = None if limit is None or limit.is_floating else bounds.records[limit.index]
@@ -97,10 +102,10 @@ def _trips(bounds: Bounds, node: Node) -> float:
 
 
 def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
-    """The carry over all iterations, after a last pass with that whole range.
+    """Return the carry over all iterations, after a last pass with that whole range.
 
-    What grows is held at its whole range, while the others start again: they may grow with it.
-    Within another loop there is one round only, so that nesting does not multiply the rounds.
+    A carry that grows is held at its whole range. The others then start again, because they may
+    grow with it. Within another loop there is only one round, so nesting does not multiply rounds.
     """
     if is_worst_case():
         return _all_iterations(bounds, step, start, trips)
@@ -129,13 +134,13 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
     return wide
 
 
-# So many iterations are followed one by one where a bound must hold: each costs 10 us per equation
-# of the body. Of others, and of those inside of a loop, a few, after which a carry may hold still.
+# If a bound must hold, so many iterations are followed one by one: each costs 10 us per equation of
+# the body. A longer loop, or a loop inside another, tries a few, after which the carry may settle.
 _FOLLOWED, _TRIES = 32, 3
 
 
 def _all_iterations(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
-    """The carry over all iterations, without continuing anything; unknown where that grows."""
+    """Return the carry over all iterations, without extrapolation; None where it still grows."""
     bounds.depth += 1
     whole = list(start)
     is_short = 0 < trips <= (_FOLLOWED if bounds.depth == 1 else _TRIES)
@@ -155,7 +160,7 @@ def _all_iterations(bounds: Bounds, step: Step, start: Records, trips: float) ->
 
 
 def _covers(a: Record | None, b: Record | None) -> bool:
-    """Whether a record allows for all that another one does. Unknown allows for everything."""
+    """True if record `a` includes record `b`. An unknown record includes everything."""
     if a is None or b is None:
         return a is None
     return (
@@ -168,9 +173,9 @@ def _covers(a: Record | None, b: Record | None) -> bool:
 
 
 def _continued(*passes: Record | None, trips: float) -> tuple[Record | None, bool]:
-    """The range of a carry over all iterations, from its range at the start and three more.
+    """Return the range of a carry over all iterations, and True if it grows after three passes.
 
-    And whether it goes on to grow after those.
+    **Arguments:** `passes`: its range at the start and after each of three passes.
     """
     whole = _union(*passes)
     if whole is None or trips <= 3 or whole.high == -math.inf:
@@ -180,7 +185,7 @@ def _continued(*passes: Record | None, trips: float) -> tuple[Record | None, boo
     lows = [-r.low for r in known]
     down = _growth(lows, trips, numbers=False)
     if whole.has_plus and whole.has_minus:
-        # With both signs a fall is that of cancellations, unless all entries fall together.
+        # With both signs, a fall of the lower bound alone is due to cancellation.
         falls = _growth([-r.high for r in known], trips, numbers=False)
         down = min(down, falls)
     wide = Record(
@@ -196,8 +201,8 @@ def _continued(*passes: Record | None, trips: float) -> tuple[Record | None, boo
 
 
 def _growth(bounds: list[float], trips: float, *, numbers: bool = True) -> float:
-    """By how much a bound exceeds its last value in all iterations after the third."""
-    _, b, c, d = bounds  # the first is that of the start, which may be zero
+    """Return the growth of a bound, in bits, over all iterations after the third."""
+    _, b, c, d = bounds  # the first bound is that of the start, which may be zero
     if not (math.isfinite(b) and math.isfinite(c) and math.isfinite(d)):
         return 0.0
     before, now = c - b, d - c

@@ -1,19 +1,19 @@
 """Bounds on the magnitudes of values that are too large, or too unknown, to be computed.
 
-Planning must not cost what the program costs. So instead of numbers, bounds on their logarithms
-run through the graph, with the signs (`_interval_record`); each primitive has a rule. A nested
-graph is bounded like its parent; branches are united; a loop's body is passed through a few times,
-to see how much its carry grows (`_interval_loops`).
+Planning must cost less than the program. So this module runs bounds on logarithms through the
+graph instead of numbers, with the signs (`_interval_record`). Each primitive has a rule. A nested
+graph is bounded like its parent, and the bounds of branches are united. A few passes through a
+loop's body show how much its carry grows (`_interval_loops`).
 
     graph = build(jax.make_jaxpr(lambda x: jnp.exp(-x * x))(jnp.ones(10**6)))
     found = bound(graph, [Magnitude(-5.0, 3.0)])
     found[graph.outputs[0].value.index].high  # 0.0
 
 Sharp edges. Bounds hold for exact arithmetic, except where they would be useless: sums of k terms
-of mixed signs are expected to grow by √k, loops to go on as they begin. And a cancellation leaves
-no lower bound: behind it, entries are taken to be no smaller than the smallest operand, and
-their lower bound is left unknown (-inf). With `cancellation=True` it is what cancellation can
-leave at worst, a unit in the last place: a bound that always holds, and says little.
+of mixed signs are assumed to grow by √k, and loops to continue as they begin. A cancellation leaves
+no lower bound. Later rules then assume that entries are no smaller than the smallest operand, and
+the reported lower bound is unknown (-inf). With `cancellation=True` it is the least that a
+cancellation can leave, a unit in the last place. This bound always holds, but it is very low.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def bound(
     *,
     cancellation: bool = False,
 ) -> Magnitudes:
-    """The magnitudes of the floating values of a graph; None for what cannot be bounded.
+    """Return the magnitudes of the floating values of a graph; None for values without a bound.
 
     **Arguments:** `arguments`: for each input an array (measured), a `Magnitude` or None (unknown).
-    `measured`: magnitudes known from numbers, which are kept and made use of. `cancellation`: lower
-    bounds, and what is divided by them, allow for the worst cancellation.
+    `measured`: magnitudes known from numbers, which are kept and used. `cancellation`: lower
+    bounds, and bounds of quotients, allow for the worst cancellation.
     **Cost:** about 10 µs per equation, and several times that within loops.
     """
-    # Tens of thousands of small records make the collector search all of JAX's objects again and
-    # again, which doubles the time. They hold no references, so that nothing can be lost.
+    # With tens of thousands of small records, the collector searches all of JAX's objects again and
+    # again, which doubles the time. The records hold no references, so they form no cycles.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -75,7 +75,7 @@ def bound(
 
 
 def unsupported() -> list[str]:
-    """The primitives of `jax.lax` without a rule: their results are unknown."""
+    """Return the primitives of `jax.lax` without a rule: their results are unknown."""
     bounded = {name for name, law in LAWS.items() if law.bound or KINDS.get(name) in _CONTROL}
     return sorted(
         {p.name for p in vars(jax.lax).values() if hasattr(p, "multiple_results")} - bounded
@@ -99,7 +99,7 @@ class Bounds:
                 self.records[value.index] = self.argument(value.constant, value)
 
     def argument(self, x: Argument, value: Value) -> Record | None:
-        """The record of an input or constant, whose magnitude is noted as measured."""
+        """Return the record of an input or constant, and note its magnitude as measured."""
         if x is None or self.kind(value.aval.dtype)[0] not in "fciub":  # random keys
             return self.finished(None, value)
         if isinstance(x, Magnitude):
@@ -111,7 +111,7 @@ class Bounds:
         return self.finished(record, value)
 
     def kind(self, dtype: Any) -> tuple[str, int, Record | None]:
-        """Of a dtype: its letter, the bits of its mantissa, and the range of its integers."""
+        """Return the letter of a dtype, the bits of its mantissa and the range of its integers."""
         if dtype not in self.kinds:
             letter = getattr(dtype, "kind", "V")  # random keys and tokens have none
             if dtype is not None and jax.numpy.issubdtype(dtype, np.floating):
@@ -128,7 +128,7 @@ class Bounds:
         return self.kinds[dtype]
 
     def finished(self, r: Record | None, value: Value) -> Record | None:
-        """A record as it is kept: within the range of integers, with a grid, as measured."""
+        """Return a record as it is kept: within its integer range, with a grid, as measured."""
         dtype = getattr(value.aval, "dtype", None)
         letter, bits, whole = self.kinds.get(dtype) or self.kind(dtype)
         if whole is not None:
@@ -156,7 +156,7 @@ class Bounds:
         return Record(plus_low, plus_high, minus_low, minus_high, zero, grid, cancelled)
 
     def run(self, graph: ScaleGraph, inputs: Records) -> Records:
-        """The records of a graph's outputs, given those of its inputs."""
+        """Return the records of a graph's outputs, given those of its inputs."""
         records = self.records
         for value, record in zip(graph.inputs, inputs, strict=True):
             records[value.index] = self.finished(record, value)
@@ -194,7 +194,7 @@ class Bounds:
 
 
 def _within(r: Record, m: Magnitude) -> Record:
-    """A record that also keeps to measured bounds."""
+    """Return a record cut to measured bounds."""
     if m.is_zero:
         return NOTHING
     plus = max(r.plus_low, m.low), min(r.plus_high, m.high)
@@ -204,12 +204,12 @@ def _within(r: Record, m: Magnitude) -> Record:
     if minus[0] > minus[1]:
         minus = INFINITY, -INFINITY
     if plus[0] > minus[1] and minus[0] > plus[1] and plus[1] == minus[1]:
-        return span(m.low, m.high)  # the bounds contradict the numbers, which are right
+        return span(m.low, m.high)  # if bounds contradict the numbers, the numbers are right
     return Record(*plus, *minus, r.zero, r.grid, r.cancelled and not m.exact)
 
 
 def _record_of(x: AnyArray) -> tuple[Magnitude, Record]:
-    """The magnitude and the record of numbers."""
+    """Return the magnitude and the record of numbers."""
     if isinstance(x, (bool, int, float)) or getattr(x, "ndim", 1) == 0:
         return _record_of_number(x)
     m = measure(x)

@@ -1,17 +1,19 @@
 """Loops of the scale graph: run to their end, or sampled where that would take too long.
 
-A loop of 100,000 steps cannot be run in Python while somebody waits for a compilation. It rarely
-has to be: after some dozens of steps the magnitudes of its values have settled, or grow in a way
-that can be continued. A sampled loop runs its first steps, compares the magnitudes after a quarter,
-a half and all of them, and continues each value's bounds to the end:
+A loop of 100,000 steps is too slow in Python while the user waits for a compilation. It rarely has
+to run: after some dozens of steps the magnitudes of its values settle, or grow in a regular way. A
+sampled loop runs its first steps, and compares the magnitudes after a quarter, a half and all of
+them. It then extrapolates each value's bounds to the end:
 
     settled                       nothing changes
-    equal growth per doubling     a power of the step (sums): continued per doubling
-    equal growth per step         geometric: continued per step
-    small irregular growth        continued as a straight line of values
+    equal growth per doubling     a power of the step (sums): extrapolated per doubling
+    equal growth per step         geometric: extrapolated per step
+    small irregular growth        extrapolated as a straight line of values
 
-Growth faster than geometric is not continued: the loop is then unknown. Sharp edge: the results of
-a sampled loop are those of its last step, moved to the magnitude continued.
+Growth faster than geometric is not extrapolated: the loop is then unknown.
+
+Sharp edge: the results of a sampled loop are those of its last sampled step, moved to the
+extrapolated magnitude.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from ._evaluation import Numbers
 if TYPE_CHECKING:
     from ._evaluate import Run
 
-# The share of what is left of the budget that a loop may take, outermost and inside of another.
+# The share of the remaining budget that a loop may take, outermost and inside another loop.
 _SHARE, _INNER_SHARE = 0.9, 0.1
-_FEWEST = 8  # steps from which growth can be judged: snapshots after 2, 4 and 8
-# A `while` loop whose end is not reached is taken to run so many times as long.
+_FEWEST = 8  # The least steps that show growth: snapshots after 2, 4 and 8.
+# The assumed length of a `while` loop that does not end, relative to the sampled steps.
 _FURTHER = 4
 
-# Equations that a program may run, all steps counted, to be run to its end where bounds raise an
-# alarm: 50 ms, and as much for every assignment that is tried.
+# If bounds raise an alarm, a program of at most so many equations, all steps counted, is run to its
+# end: 50 ms, and the same again for every assignment.
 _SOON = 5_000
 
 Step = Callable[[Numbers, int], Numbers | None]
@@ -51,10 +53,10 @@ def run_loop(
     length: int | None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Numbers | None:
-    """The carry after a loop, or None if it cannot be said.
+    """Return the carry after a loop, or None if it is unknown.
 
-    **Arguments:** `step`: makes a carry of a carry; `length`: the number of steps, None if only
-    `stopped` tells.
+    **Arguments:** `step`: returns the next carry; `length`: the number of steps, None if only
+    `stopped` decides.
     """
     runs, work = run.runs, run.work
     share = _INNER_SHARE if run.depth else _SHARE
@@ -92,12 +94,12 @@ def run_loop(
 
 
 def ends_soon(graph: ScaleGraph) -> bool:
-    """Whether all loops of a program are known to end after a few thousand equations."""
+    """True if all loops of a program certainly end after a few thousand equations."""
     return _equations(graph) <= _SOON
 
 
 def _equations(graph: ScaleGraph) -> float:
-    """How many equations are run at most; infinitely many where nobody knows."""
+    """Return the most equations that a graph runs; infinity if it holds a `while` loop."""
     total = 0.0
     for node in graph.nodes:
         inner = sum(map(_equations, node.graphs))
@@ -110,7 +112,7 @@ def _equations(graph: ScaleGraph) -> float:
 def _planned(
     share: float, runs: int, work: float, ran: int, worked: float, length: int | None
 ) -> int | None:
-    """After how many steps to stop, given what two steps took; None: run to the end."""
+    """Return the steps to run, given the cost of the first two; None: run to the end."""
     most = share * min(2 * runs / max(ran, 1), 2 * work / max(worked, 1.0))
     if length is not None and length <= most:
         return None
@@ -118,7 +120,7 @@ def _planned(
     return steps if length is None or steps < length else None
 
 
-# -- what comes after the sample ------------------------------------------------------------------
+# -- extrapolation of the sample ------------------------------------------------------------------
 
 
 class _Snapshot(NamedTuple):
@@ -127,7 +129,7 @@ class _Snapshot(NamedTuple):
 
 
 def _values(graphs: Sequence[ScaleGraph]) -> Iterator[Value]:
-    """The values computed in some graphs and those nested in them."""
+    """Yield the values computed in some graphs and in those nested in them."""
     for graph in graphs:
         yield from graph.inputs
         for node in graph.nodes:
@@ -144,7 +146,7 @@ def _measures(carry: Numbers) -> list[Magnitude | None]:
 
 
 def growth(first: float, second: float, third: float, steps: int, end: int) -> float | None:
-    """By how much a bound in log2 grows until step `end`.
+    """Return the growth of a bound in log2 until step `end`.
 
     **Arguments:** the bound after a quarter, a half and all of `steps`.
     **Returns:** None if the growth is faster than geometric.
@@ -173,7 +175,7 @@ def _continue_values(
     steps: int,
     end: int,
 ) -> bool:
-    """Widen the magnitudes of a loop's values to what they will be at its end."""
+    """Widen the magnitudes of a loop's values to those at its end; False if that fails."""
     values = list(_values(graphs))
     changes = []
     for value, one, two in zip(values, *(s.values for s in early), strict=True):
@@ -192,7 +194,7 @@ def _continue_values(
 
 
 def _continue_carry(carry: Numbers, early: list[_Snapshot], steps: int, end: int) -> Numbers | None:
-    """The carry moved to its magnitude at the end."""
+    """Return the carry, moved to its magnitude at the end; None if that fails."""
     moved = []
     for x, one, two, three in zip(carry, *(s.carry for s in early), _measures(carry), strict=True):
         if one and two and three:

@@ -1,28 +1,29 @@
 """The entries that a program loses to the range of its dtypes.
 
-A simulated run differs from the reference only where something became infinite or was flushed to
-zero. Most of that is harmless: exp(-1000) is zero in a softmax, and no scale would change it. Some
-is fatal: an inf, or a relative error of one. An output entry is lost if it differs
+A simulated run differs from the reference only where a number overflowed or underflowed. Most of
+these are harmless: exp(-1000) is zero in a softmax, and no scale would change it. Some are fatal:
+an inf, or a relative error of one. An output entry is lost if it differs
 
 * from the reference by more than two units in its last place, and
-* from the reference as the output's own type holds it (what overflows by itself is no loss), and
-* by more than what rounding alone would do. A difference of nearly equal numbers is mostly noise
-  at the precision of the type; terms flushed far below that noise are not missed. Rounding is
-  measured, not guessed: the program is run again with every result rounded to its mantissa, in
-  the wide range.
+* from the reference as the output's own type holds it (a result that overflows by itself is no
+  loss), and
+* by more than the error of rounding alone. A difference of nearly equal numbers is mostly noise at
+  the precision of the type; terms flushed far below that noise do not matter. A run that rounds
+  every result to its mantissa, in the wide range, measures this error.
 
     reference = evaluate(graph, args)
     losses(graph, reference, simulate(graph, reference))
 
-Which entries these are is what a planner has to know: a plan must not lose what plain floating
-point has right, however much it saves elsewhere.
+A planner needs to know the lost entries. A plan must not lose an entry that is right in plain
+floating point, however many other entries it saves.
 
     plain, planned = (lost_errors(graph, reference, run) for run in (plain_run, planned_run))
     any(np.any(b > a) for a, b in zip(plain, planned))  # then the plan makes something worse
 
-Numbers are compared at an exponent per entry, so that any two may stand in one array. Sharp edges:
-of what happens inside one equation, only sums whose parts are too large or vanish are seen. With
-a sampled loop, only zeros, infinities and what is far off count as losses.
+Numbers are compared at an exponent per entry, so any two numbers may stand in one array.
+
+Sharp edges: inside one equation, only sums whose parts overflow or underflow are detected. With a
+sampled loop, only zeros, infinities and large relative errors count as losses.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from ..numbers._wide import Numbers, Wide, is_number, magnitude_of
 from ._evaluate import rounded
 from ._evaluation import Evaluation
 
-# Rounding errors may happen to be small in the one run that measures them.
+# Allowed error relative to the measured one: rounding may happen to be exact in a single run.
 _NOISE = 8.0
-_OTHER = 256.0  # times smaller than with and without rounding: not what rounding leaves
-_FAR_OFF = 0.5  # relative error from which on a number of a sampled loop is wrong
+_OTHER = 256.0  # An entry so many times smaller than with and without rounding is no rounding.
+_FAR_OFF = 0.5  # A number of a sampled loop is wrong above this relative error.
 
-Mask: TypeAlias = Numbers  # which entries
+Mask: TypeAlias = Numbers  # booleans per entry
 
 
 class Loss(NamedTuple):
@@ -72,11 +73,11 @@ def losses(
     *,
     free: Sequence[bool] | None = None,
 ) -> list[Loss]:
-    """The outputs that a simulated run gets wrong because of its range; unknown ones are left out.
+    """Return the outputs that a simulated run gets wrong because of its range; not unknown ones.
 
-    **Arguments:** `free`: per output, whether it may leave at an exponent of its own, as quantities
-    may. That its numbers do not fit at exponent 0 then excuses nothing; but if no exponent holds
-    all of them, what is lost beside a largest entry that does fit is no loss.
+    **Arguments:** `free`: per output, True if it may leave at an exponent of its own, as quantities
+    may. Numbers of a free output that overflow or underflow at exponent 0 count as lost. If no
+    exponent holds all of them, numbers that underflow beside the largest entry are no loss.
     **Cost:** one pass over the outputs.
     """
     found = []
@@ -94,11 +95,11 @@ def lost_errors(
     free: Sequence[bool] | None = None,
     strict: bool = False,
 ) -> list[Numbers | None]:
-    """Per output, the relative errors of the entries that are lost, and 0 elsewhere.
+    """Return, per output, the relative errors of the entries that are lost, and 0 elsewhere.
 
-    **Arguments:** `free`: as for `losses`; `strict`: what the exponent at which an output leaves
-    cannot hold is lost, too. That tells what a simulated run has right.
-    **Returns:** arrays of the outputs' shapes, None where nothing is known. A complex entry is lost
+    **Arguments:** `free`: as for `losses`; `strict`: an entry that the exponent of its output
+    cannot hold is lost, too. All other entries of the simulated run are then right.
+    **Returns:** arrays of the outputs' shapes, None for an unknown output. A complex entry is lost
     if a part of it is.
     """
     errors: list[Numbers | None] = []
@@ -115,7 +116,7 @@ def lost_errors(
 
 
 class _Compared(NamedTuple):
-    """Of one output, flat and with complex numbers as two: which are lost, and relative errors."""
+    """The lost entries of one output and their relative errors, flat, complex numbers as two."""
 
     lost: Mask
     error: Numbers
@@ -128,7 +129,7 @@ def _compare(
     free: Sequence[bool] | None,
     strict: bool = False,
 ) -> list[_Compared | None]:
-    """All outputs."""
+    """Compare all outputs."""
     coarse = rounded(graph, reference)
     with np.errstate(all="ignore"):
         return [
@@ -149,7 +150,7 @@ def _compare_output(
     true, got, use = reference.outputs[i], simulated.outputs[i], graph.outputs[i]
     if true is None:
         return None
-    if got is None:  # it cannot be run on what its types hold
+    if got is None:  # the run failed in the range of its types
         size = true.array.size * (2 if true.array.dtype.kind == "c" else 1)
         return _Compared(np.ones(size, bool), np.full(size, np.inf))
     if not simulated.events and not strict:  # nothing was clamped: the runs are the same
@@ -171,12 +172,12 @@ def _compare_output(
 
 
 def _is_far_off(x: Wide, error: Numbers) -> Mask:
-    """Which entries are zero, not finite or far off, in the order in which they are compared."""
+    """Return the mask of entries that are zero, not finite or far off, flat as in `_Compared`."""
     return ~is_number(_flat(x).array) | (error > _FAR_OFF) if is_float(x) else np.zeros(1, bool)
 
 
 def _own_exponent(x: Wide, dtype: DType) -> int:
-    """The least exponent at which the largest entry is stored: it leaves most room for others."""
+    """Return the least exponent that holds the largest entry: it leaves most room for others."""
     largest = magnitude_of(x).high
     if x.array.dtype.kind not in "fc" or math.isinf(largest):
         return 0
@@ -186,10 +187,10 @@ def _own_exponent(x: Wide, dtype: DType) -> int:
 def _lost(
     true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: DType, exponent: int
 ) -> tuple[Mask, Numbers]:
-    """Which entries are lost, and all relative errors.
+    """Return the mask of entries that are lost, and all relative errors.
 
-    **Arguments:** `held`: what the type of the output makes of the true numbers; `exponent`: at
-    which the output is stored, or could be.
+    **Arguments:** `held`: the true numbers, clamped to the type of the output; `exponent`: that of
+    the stored output, or the best one for it.
     """
     if not is_float(true):
         lost = np.ravel(true.array != got.array)
@@ -221,7 +222,7 @@ def _lost(
 
 
 def together(*xs: Wide) -> list[Numbers]:
-    """Real numbers of several arrays as float64, those of one place at one exponent."""
+    """Return real numbers of several arrays as float64, those of one place at one exponent."""
     flat = [_flat(x) for x in xs]
     power = flat[0].exponent
     if all(type(x.exponent) is int and x.exponent == power for x in flat):
@@ -230,7 +231,7 @@ def together(*xs: Wide) -> list[Numbers]:
 
 
 def _flat(x: Wide) -> Wide:
-    """One axis of real numbers: a complex one as two."""
+    """Return the numbers as one axis of real numbers, each complex number as two."""
     array = np.ascontiguousarray(x.array).reshape(-1)
     power = (
         np.broadcast_to(x.exponent, np.shape(x.array)).reshape(-1) if is_spread(x) else x.exponent

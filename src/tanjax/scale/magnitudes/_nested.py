@@ -1,12 +1,12 @@
-"""How equations with jaxprs of their own are run: calls, branches, loops.
+"""Run equations with nested jaxprs: calls, branches, loops.
 
-The graph of the callee, the branch taken or the body is run on the operands; its values are those
-of the scale graph, so that their magnitudes are the union over all runs.
+A runner runs the graph of the callee, the branch taken or the body on the operands. Its values are
+those of the scale graph, so their magnitudes are the union over all runs.
 
     NESTED[Kind.BRANCH](run, node, operands)  # runs one branch; the other keeps magnitude None
 
 Sharp edges: `shard_map` and kernels work on parts of arrays and are not entered. Unknown operands
-(None) are let in: what does not depend on them is known afterwards.
+(None) are allowed: results that do not depend on them are known afterwards.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
             stopped = True
             return carry
         out = run.body(body, [*fixed, *carry])
-        if more.array.ndim and not np.all(more.array):  # batched: those that are done stand still
+        if more.array.ndim and not np.all(more.array):  # batched: finished rows keep their state
             out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
-        # On steps 1, 2, 4, 8, …, since a state that stands still once does so for ever.
+        # Checked on steps 1, 2, 4, 8, …: a state that does not change once never changes again.
         if simulated and not i & (i - 1) and all(_equal(carry[j], out[j]) for j in tested_by(node)):
             run.never_ends(node)
             return None
@@ -116,7 +116,7 @@ def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
 
 
 def tested_by(node: Node) -> set[int]:
-    """The places in the carry of a `while` loop on which its test depends, now or later."""
+    """Return the places in the carry of a `while` loop on which its test depends, now or later."""
     test, body = node.graphs
     loop = _compat.Loop.of(node.params)
     new, found = _read(test, loop.tested, {0}), set[int]()
@@ -127,7 +127,7 @@ def tested_by(node: Node) -> set[int]:
 
 
 def _read(graph: ScaleGraph, kept: int, results: set[int]) -> set[int]:
-    """The places among the arguments after the first `kept` that some results depend on."""
+    """Return the places, among the arguments after the first `kept`, that some results need."""
     needed = {graph.outputs[i].value for i in results}
     for node in reversed(graph.nodes):
         if not needed.isdisjoint(node.outputs):
@@ -142,7 +142,7 @@ def _equal(a: Wide | None, b: Wide | None) -> bool:
 
 
 def _where(mask: np.ndarray, new: Wide | None, old: Wide | None) -> Wide | None:
-    """The entries of one of two arrays, by a mask over their leading axes."""
+    """Select entries of one of two arrays, by a mask over their leading axes."""
     if new is None or old is None:
         return None
     mask = mask.reshape((*mask.shape, *(1 for _ in new.array.shape[mask.ndim :])))
@@ -157,6 +157,6 @@ NESTED: dict[Kind | None, Runner] = {Kind.SCAN: _scan, Kind.WHILE: _while, Kind.
 
 
 def runner_of(primitive: str) -> Runner | None:
-    """How an equation with jaxprs of its own is run; None if it cannot."""
+    """Return the runner of an equation with nested jaxprs; None if it cannot be run."""
     kind = KINDS.get(primitive)
     return None if kind in (None, Kind.OPAQUE, Kind.DEVICES) else NESTED.get(kind, _call)

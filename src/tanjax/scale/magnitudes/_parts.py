@@ -1,11 +1,11 @@
-"""Which parts of a program a plan leaves alone.
+"""Find the parts of a program that need no exponents: a plan leaves them unchanged.
 
-`(x * x / x, y / 1.1 / 1.3)` has two parts: where `x` is huge, the first needs exponents. The second
-must keep plain JAX's bits, so its exponents are 0 and its constants visible to XLA, which joins
-them. Parts are connected by results; an input that two of them read does not connect them, since
-it is read at an exponent of each reader's own.
+`(x * x / x, y / 1.1 / 1.3)` has two parts. If `x` is huge, the first needs exponents. The second
+must keep plain JAX's bits: its exponents are 0, and XLA sees its constants and joins them. Results
+connect parts. An input that two parts read does not connect them, because each reader reads it at
+its own exponent.
 
-    needs_nothing(graph, magnitudes)  # the values and uses whose exponents may as well be 0
+    needs_nothing(graph, magnitudes)  # the values and uses whose exponents may be 0
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..laws import _range
 
 
 class _Joined:
-    """Numbers below a count, of which those that belong together have the same `root`."""
+    """Disjoint sets of the numbers below a count: numbers of one set have the same `root`."""
 
     def __init__(self, count: int) -> None:
         self.parent = list(range(count))
@@ -40,7 +40,7 @@ def _connects(value: Value) -> bool:
 
 
 def _members(node: Node) -> list[int]:
-    """The values that an equation connects, with the arguments and results of nested graphs."""
+    """Return the values that an equation connects, with those at the ends of nested graphs."""
     values: list[Value] = [*(use.value for use in node.uses), *node.outputs]
     for inner in node.graphs:
         values += [*inner.inputs, *(use.value for use in inner.outputs)]
@@ -48,7 +48,7 @@ def _members(node: Node) -> list[int]:
 
 
 def needs_nothing(graph: ScaleGraph, m: Magnitudes) -> tuple[list[Value], list[Use]]:
-    """The values of those parts in which plain numbers hold everything, and their readings."""
+    """Return the values of parts where no number leaves its range, and their readings."""
     joined, nodes = _Joined(len(graph.values)), list(graph.walk())
     members = [_members(node) for node in nodes]
     for values in members:
@@ -72,7 +72,7 @@ def _is_calm(value: Value, m: Magnitudes) -> bool:
 
 
 def plain_parts(graph: ScaleGraph, untouched: Sequence[bool]) -> list[bool]:
-    """Per node of a graph, whether nothing is touched in its part."""
+    """Return, per node of a graph, True if all nodes of its part are untouched."""
     if all(untouched):
         return [True] * len(graph.nodes)
     count = len(graph.values)

@@ -1,1 +1,1 @@
-"""A planned program to be looked at: rows, text, pictures."""
+"""Views of a planned program: rows, text, pictures."""

@@ -1,14 +1,15 @@
-"""The scale graph in the language of Graphviz: boxes for values, arrows for what reads them.
+"""The scale graph in the language of Graphviz: boxes for values, arrows for readings.
 
-A table shows what happens to a value, not where the value comes from. Here each value is a box with
-its operation, magnitude and exponent, in colour if plain JAX loses it; each arrow leads to where it
-is read, and says by which power of two it is converted on the way. Nested graphs are framed, and
-the arrows from the end of a loop's body to its beginning show the loop.
+A table shows each value, but not the origin of the value. Here each value is a box with its
+operation, magnitude and exponent, in colour if plain JAX loses it. Each arrow leads to a reader of
+the value, and its label is the power of two of the conversion. Nested graphs are framed. The arrows
+from the end of a loop's body to its beginning show the loop.
 
     pathlib.Path("energy.dot").write_text(to_dot(graph, facts))
 
-Then `dot -Tsvg energy.dot`. Sharp edge: the text is written whatever its length, but `dot` takes
-minutes for thousands of values.
+Then run `dot -Tsvg energy.dot`.
+
+Sharp edge: the text has no limit of length, but `dot` takes minutes for thousands of values.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tanjax.jaxprs import Kind
 from ..graph._graph import Node, ScaleGraph, Use, Value
 from ._rows import Facts, Row, heading, kind_of, magnitude_in_tens, place_in_short, rows_to_show
 
-_At = Callable[[Value | Use], int]  # the exponent of a value, or where it is read
+_At = Callable[[Value | Use], int]  # the exponent of a value or of a use
 
-# Fill and writing; the colours of Okabe and Ito, as in the picture.
+# Colours of box and text: those of Okabe and Ito, as in the picture.
 COLOURS = {
     "": ("#eef4f8", "#14213d"),
     "overflow": ("#D55E00", "white"),
@@ -31,7 +32,7 @@ COLOURS = {
 
 
 def to_dot(graph: ScaleGraph, facts: Facts) -> str:
-    """The graph as Graphviz source: no library is needed to write it."""
+    """Return the graph as Graphviz source; needs no library."""
     rows = {row.value.index: row for row in rows_to_show(graph, facts) if row.value}
     at = facts.exponent
     lines = [
@@ -50,7 +51,7 @@ def to_dot(graph: ScaleGraph, facts: Facts) -> str:
 
 
 def _boxes(graph: ScaleGraph, rows: dict[int, Row], at: _At, frame: str) -> Iterator[str]:
-    """Boxes and arrows of one graph; `frame` makes the names of frames unique."""
+    """Yield the boxes and arrows of one graph; `frame` makes the names of frames unique."""
     indent = "  " * (frame.count("_") + 1)
     read = [use.value for node in graph.nodes for use in node.uses if use.value.kind == "constant"]
     for value in dict.fromkeys([*graph.inputs, *graph.constants, *read]):
@@ -72,7 +73,7 @@ def _boxes(graph: ScaleGraph, rows: dict[int, Row], at: _At, frame: str) -> Iter
 
 
 def _readings(node: Node) -> Iterator[tuple[Use, Value, str]]:
-    """Which uses lead to which values, and how the arrow is drawn."""
+    """Yield the arrows into a node: use, value and style."""
     for uses, graph in zip(node.given, node.graphs, strict=False):
         yield from ((use, value, "") for use, value in zip(uses, graph.inputs, strict=False))
     for use, value in node.carried:
@@ -100,7 +101,7 @@ def _box(value: Value, row: Row) -> str:
 
 
 def _arrow(use: Use, target: str, rows: dict[int, Row], at: _At, style: str = "") -> list[str]:
-    """An arrow, unless its value has no box: a number stands in the operation."""
+    """Return an arrow, unless its value has no box: a number is part of the operation."""
     if use.value.index not in rows:
         return []
     shift = at(use.value) - at(use)
@@ -112,5 +113,5 @@ def _arrow(use: Use, target: str, rows: dict[int, Row], at: _At, style: str = ""
 
 
 def _quote(text: str) -> str:
-    """A string of the language: quotes, backslashes and line breaks escaped."""
+    """Return a string of the language: quotes, backslashes and line breaks escaped."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

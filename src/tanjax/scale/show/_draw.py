@@ -1,16 +1,17 @@
-"""The scale graph as a picture: what the numbers are, what a dtype can hold, what is stored.
+"""The scale graph as a picture: the numbers, the range of their dtype, the stored numbers.
 
-A plan is right if no stored number leaves the range of its dtype, and it was needed if the numbers
-themselves do. So the picture has one place for each value, in the order of the program, a wide bar
-for its magnitudes and a shaded band for what the dtype holds: a bar that sticks out is what plain
-JAX loses. The narrow dark bar is the same value as it is stored, moved by its exponent.
+A plan is right if no stored number leaves the range of its dtype. It was needed if the numbers
+themselves leave it. So the picture has one place for each value, in the order of the program. A
+wide bar shows its magnitudes, and a shaded band the range of its dtype. Plain JAX loses numbers if
+the bar sticks out of the band. The narrow dark bar is the same value as it is stored, moved by its
+exponent.
 
     axes = plot(graph, facts)
     axes.figure.savefig("energy.png")
 
-Sharp edges: the axis is cut where nothing but a few runaway values would be seen; a triangle at the
-edge stands for what goes on beyond it. Values that are all zero, or of which nothing is known, and
-integers have no bar. Matplotlib is needed for `plot` only, and imported when it is called.
+Sharp edges: the axis is cut if a few extreme values would hide all others. A triangle at the edge
+marks a bar that continues beyond it. Integers, values that are all zero and values of unknown
+magnitude have no bar. Only drawing needs Matplotlib, and imports it when called.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.patches import Patch
 
-# Colours of Okabe and Ito, which can be told apart by everybody.
+# Colours of Okabe and Ito, safe for colour-blind readers.
 COLOURS = {"": "#56B4E9", "overflow": "#D55E00", "underflow": "#E69F00"}
 STORED = "#14213d"
 BAND = "#009E73"
@@ -42,9 +43,9 @@ LABELS = {
 
 _TITLE: dict[str, Any] = {"pad": 24, "fontsize": 10.5, "fontweight": "bold", "parse_math": False}
 _TICKS: dict[str, Any] = {"rotation": 90, "fontsize": 7.5, "parse_math": False}
-MANY = 2000  # bars that are worth 0.3 kB of SVG each; more are drawn as pixels
+MANY = 2000  # the most bars to draw as SVG, 0.3 kB each; more are drawn as pixels
 _TEN = math.log10(2.0)
-_FAR = 1e5  # in place of an infinite bound: outside of every picture
+_FAR = 1e5  # replaces an infinite bound: outside every picture
 
 
 class Bar(NamedTuple):
@@ -53,8 +54,8 @@ class Bar(NamedTuple):
     row: Row
     low: float
     high: float
-    shift: float  # what the exponent takes away
-    smallest: float  # that the dtype holds
+    shift: float  # the exponent
+    smallest: float  # the range of the dtype
     largest: float
 
     @property
@@ -64,7 +65,7 @@ class Bar(NamedTuple):
 
 
 def plot(graph: ScaleGraph, facts: Facts, ax: Axes | None = None) -> Axes:
-    """Draw the magnitudes of all values, and return the axes; a new figure if none are given.
+    """Draw the magnitudes of all values, and return the axes; without `ax`, in a new figure.
 
     **Raises:** `ImportError` if Matplotlib is not installed.
     """
@@ -80,7 +81,7 @@ def plot(graph: ScaleGraph, facts: Facts, ax: Axes | None = None) -> Axes:
 
 
 def missing_matplotlib() -> ImportError:
-    """The error for a picture without the library that draws it; raise it from the original."""
+    """Return the error for a missing Matplotlib; raise it from the original."""
     return ImportError(
         "a picture of a scale graph needs matplotlib, which is not installed.\n"
         "Hint: `pip install matplotlib`; `.report()` and `.to_dot()` do without it."
@@ -88,17 +89,17 @@ def missing_matplotlib() -> ImportError:
 
 
 def figure_size(rows: list[Row]) -> tuple[float, float]:
-    """Inches, so that few values are not stretched and many can be told apart."""
+    """Return width and height in inches: few values are not stretched, many stay distinct."""
     return min(max(7.0, 0.26 * len(_floating(rows)) + 1.5), 14.0), 5.2
 
 
 def _floating(rows: list[Row]) -> list[int]:
-    """The numbers of the rows that have a place on the axis."""
+    """Return the numbers of the rows that have a place on the axis."""
     return [number for number, row in enumerate(rows) if row.value and row.value.is_floating]
 
 
 def bars_of(rows: list[Row]) -> list[Bar | None]:
-    """A bar for every floating value; None where its magnitude is not known, or it is zero."""
+    """Return a bar for every floating value; None if its magnitude is unknown, or it is zero."""
     return [_bar(row, row.value) for row in rows if row.value and row.value.is_floating]
 
 
@@ -111,7 +112,7 @@ def _bar(row: Row, value: Value) -> Bar | None:
 
 
 def draw(rows: list[Row], facts: Facts, ax: Axes, ink: str = STORED) -> None:
-    """Draw rows into axes: what a dtype holds, nested graphs, bars, labels; as stored in `ink`."""
+    """Draw rows into axes: dtype ranges, nested graphs, bars, labels; stored numbers in `ink`."""
     bars = bars_of(rows)
     known = [bar for bar in bars if bar]
     bottom, top = _window(known)
@@ -128,7 +129,7 @@ def draw(rows: list[Row], facts: Facts, ax: Axes, ink: str = STORED) -> None:
 
 
 def _title(rows: list[Row], bars: list[Bar], facts: Facts) -> str:
-    """A sentence that describes the picture."""
+    """Return a sentence that describes the picture."""
     name = facts.name if len(facts.name) <= 24 else facts.name[:23] + "…"
     values = [row for row in rows if row.value and row.value.is_floating]
     lost, out = sum(1 for row in values if row.lost), sum(1 for bar in bars if _is_out(bar))
@@ -146,7 +147,7 @@ def _is_out(bar: Bar) -> bool:
 
 
 def _window(bars: list[Bar]) -> tuple[float, float]:
-    """The heights to show: what dtypes hold, and all bars within three times that."""
+    """Return the heights to show: the range of dtypes, and bars within three times that."""
     smallest = min((bar.smallest for bar in bars), default=-40.0)
     largest = max((bar.largest for bar in bars), default=40.0)
     ends = [end - shift for bar in bars for end in bar[1:3] for shift in (0.0, bar.shift)]
@@ -157,7 +158,7 @@ def _window(bars: list[Bar]) -> tuple[float, float]:
 
 
 def _draw_band(ax: Axes, bars: list[Bar | None]) -> None:
-    """Shade what the dtype of each value holds, and write its largest and smallest number."""
+    """Shade the range of each value's dtype, and write its largest and smallest number."""
     places = [(x, bar) for x, bar in enumerate(bars) if bar]
     for _, run in itertools.groupby(places, lambda place: place[1].kind):
         first, *rest = run
@@ -190,7 +191,7 @@ def _write_right(ax: Axes, height: float, text: str) -> None:
 
 
 def nested_spans(rows: list[Row]) -> Iterator[tuple[Row, int, int]]:
-    """Headings with the first and last place on the axis of what stands below them."""
+    """Yield headings with the first and last place on the axis of the rows below them."""
     has_place = set(_floating(rows))
     place = [*itertools.accumulate((n in has_place for n in range(len(rows))), initial=0)]
     for number, row in enumerate(rows):
@@ -202,7 +203,7 @@ def nested_spans(rows: list[Row]) -> Iterator[tuple[Row, int, int]]:
 
 
 def _is_above(row: Row, heading: Row) -> bool:
-    """Whether a later row no longer stands below a heading."""
+    """True if a later row is no longer below a heading."""
     return row.depth < heading.depth or (row.value is None and row.depth == heading.depth)
 
 
@@ -222,7 +223,7 @@ def _draw_nested(ax: Axes, rows: list[Row]) -> None:
 
 
 def _inches(ax: Axes) -> float:
-    """The width of one place on the axis, before the layout is made: a little less than that."""
+    """Return the width of one place on the axis, a little too small: the layout comes later."""
     left, right = ax.get_xlim()
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -230,14 +231,14 @@ def _inches(ax: Axes) -> float:
 
 
 def _draw_bars(ax: Axes, bars: list[Bar | None], ink: str) -> None:
-    """The numbers as wide bars, coloured by what plain JAX makes of them; inside, as stored."""
+    """Draw wide bars, coloured by their loss in plain JAX, and stored numbers inside them."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     known = [(x, bar) for x, bar in enumerate(bars) if bar]
     bottom, top = ax.get_ylim()
-    least = 0.014 * (top - bottom)  # so that a single number can be seen
+    least = 0.014 * (top - bottom)  # a single number stays visible
     crowded = _inches(ax) < 0.05  # gaps and lines would be narrower than two pixels
-    hair = 0.007 / _inches(ax)  # half of what can still be seen
+    hair = 0.007 / _inches(ax)  # half the least visible width
     half, pixels = max(0.5 if crowded else 0.38, hair), {"rasterized": len(known) > MANY}
     boxes = [_box(x, half, bar.low, bar.high, least) for x, bar in known]
     colours = [COLOURS[bar.row.lost] for _, bar in known]
@@ -291,7 +292,7 @@ def _box(x: float, half: float, low: float, high: float, least: float) -> list[t
 
 
 def _draw_cut(ax: Axes, bars: list[Bar | None]) -> None:
-    """A triangle at the edge of the axes where a bar goes on beyond it."""
+    """Draw a triangle at the edge of the axes for a bar that continues beyond it."""
     bottom, top = ax.get_ylim()
     for marker, edge in (("^", top), ("v", bottom)):
         cut = [
@@ -305,7 +306,7 @@ def _draw_cut(ax: Axes, bars: list[Bar | None]) -> None:
 
 
 def _label_values(ax: Axes, rows: list[Row]) -> None:
-    """Write name and operation below the bars: all that fit, and those that matter first."""
+    """Write name and operation below the bars: as many as fit, the important ones first."""
     numbers = _floating(rows)
     ranks, spacing = ranks_of(rows), 0.15 / _inches(ax)
     taken: list[int] = []

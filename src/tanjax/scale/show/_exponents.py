@@ -1,15 +1,15 @@
-"""The answer of `view.assign()`: which exponents were chosen, and how good they are known to be.
+"""The result of `view.assign()`: the chosen exponents, and a proven bound of the best cost.
 
-A plan keeps its exponents by index, as a compiler wants them. A person asks for integers by
-name, and whether anything cheaper was possible.
+A plan keeps its exponents by index, for the compiler. This module returns them by name, with the
+distance from the cheapest possible cost.
 
     tj.scale_graph(lambda x: x * x / 1e30)(jnp.float32(1e25)).assign()
     # 1 conversion, 0 numbers out of range (presolve, 0.001 s)
     # objective 1, proven at least 1, gap 0 %
     # x 0, a 64, b 0
 
-Sharp edges: a reading out of range costs more than all conversions together. Where that cannot be
-avoided, `gap` (of the whole objective) says little about conversions; `excess` does.
+Sharp edges: a reading out of range costs more than all conversions together. If it is unavoidable,
+`gap` (of the whole objective) says little about conversions; `excess` measures them alone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .._plan import Plan
 from ..assign._assign import Assignment, evaluate
 from ..assign._problem import Solved
 
-SHOWN = 8  # exponents in a `repr`
+SHOWN = 8  # the most exponents in a `repr`
 
 
 class Reading(NamedTuple):
-    """One place where a value is read: `reader` is the name of a result, or `"result"`."""
+    """One reading of a value: `reader` is the name of the reader's result, or `"result"`."""
 
     value: str
     reader: str
@@ -55,10 +55,10 @@ class NamedExponents(Assignment):
 
 
 def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> NamedExponents:
-    """The exponents of a plan, and what the solver said about them.
+    """Return the exponents of a plan, with cost and bound from the solver.
 
-    **Arguments:** `names`: of values, by index; `solved`: what was tried, one of which is in the
-    plan, if not plain floating point.
+    **Arguments:** `names`: of values, by index; `solved`: the problems solved for the plan, which
+    uses one of the solutions, or plain floating point.
     """
     graph, at = plan.graph, plan.exponents.of
     values = {names[v.index]: at(v) for v in graph.values if v.is_floating and v.kind != "constant"}
@@ -71,7 +71,7 @@ def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> Nam
 
 
 def _in_plan(plan: Plan, solved: list[Solved]) -> Assignment:
-    """The solution that is in a plan; one of zeros where plain floating point was kept."""
+    """Return the solution that a plan uses; zeros if it keeps plain floating point."""
     values, uses = map(list, plan.exponents[:2])
     for _, solution in solved:
         if solution.values.tolist() == values and solution.uses.tolist() == uses:

@@ -1,13 +1,13 @@
-"""The scale graph as a page: picture and table in one file that can be mailed or archived.
+"""The scale graph as a page: picture and table in one file, to mail or archive.
 
     pathlib.Path("energy.html").write_text(to_html(graph, facts), encoding="utf-8")
 
-The page has no scripts and asks for nothing from anywhere. The picture stands in it as SVG, drawn
-by Matplotlib in the colour of the page's text, so that it can be read on a dark screen; a bar or a
-row says its source line when pointed at. Everything that comes from the program is escaped.
+The page has no scripts and loads no other file. Matplotlib draws the picture as inline SVG in the
+colour of the page's text, so it is readable on a dark screen. Bars and rows show their source line
+as a tooltip. All text from the program is escaped.
 
-Sharp edge: every value has a row, however long the program is, so the page of 10,000 equations has
-some megabytes. For an overview `report` chooses what matters.
+Sharp edge: every value has a row, so the page of 10,000 equations has some megabytes. For an
+overview, `report` selects the important rows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ._rows import (
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 
-# Drawn in this colour, and replaced by that of the page's text; no other part may have it.
+# A placeholder that is replaced by the colour of the page's text; no other part may use it.
 _INK = "#010203"
-_GREY = "#808080"  # for pixels, which cannot have it: seen on white and on black
+_GREY = "#808080"  # for pixels, which cannot change their colour: visible on white and on black
 
-# Everything is below `.tanjax-scale`, since in a notebook others have tables too.
+# All rules are below `.tanjax-scale`, because a notebook has other tables, too.
 _STYLE = f"""
 .tanjax-scale {{ font: 14px/1.45 system-ui, sans-serif; }}
 .tanjax-scale svg {{ max-width: 100%; height: auto; }}
@@ -72,7 +72,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def to_html(graph: ScaleGraph, facts: Facts) -> str:
-    """A whole page as text, with all values.
+    """Return a whole page as text, with all values.
 
     **Raises:** `ImportError` if Matplotlib is not installed.
     """
@@ -82,7 +82,7 @@ def to_html(graph: ScaleGraph, facts: Facts) -> str:
 
 
 def to_fragment(graph: ScaleGraph, facts: Facts, limit: int = 60) -> str:
-    """The same for a cell of a notebook: values that matter; a hint if Matplotlib is missing."""
+    """Return the part for a notebook's cell: important values; a hint without Matplotlib."""
     rows = rows_to_show(graph, facts)
     try:
         picture = _picture(rows, facts)
@@ -130,7 +130,7 @@ def _row(row: Row) -> str:
 
 
 def _picture(rows: list[Row], facts: Facts) -> str:
-    """The picture as SVG for a page: without prologue, in the page's colour, bars with titles."""
+    """Return the picture as SVG for a page: no prologue, in the page's colour, with tooltips."""
     try:
         import matplotlib
         from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -162,7 +162,7 @@ _METADATA = ("Date", "Creator", "Format", "Type")
 
 
 def _add_titles(svg: ElementTree.Element, rows: list[Row]) -> None:
-    """The tooltip of a bar."""
+    """Add a tooltip to every bar."""
     groups = [g for g in svg.iter(f"{{{_SVG}}}g") if g.get("id") == "numbers"]
     bars = [path for group in groups for path in group.iter(f"{{{_SVG}}}path")]
     if not bars:  # pixels

@@ -1,12 +1,12 @@
-"""A bar for the seconds that planning a large graph takes, where somebody looks.
+"""A progress bar on a terminal, for the seconds that planning a large graph takes.
 
     with progress(len(nodes), "planning step") as advance:
         for node in nodes:
             ...
             advance(1)
 
-A small graph is planned before a bar could be read, and a log file or a notebook's output is no
-place for one: then `advance` does nothing, and costs nothing.
+There is no bar for a small graph, which is planned too fast, nor in a log file or a notebook. Then
+`advance` does nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import IO
 
-# Planning takes about 0.1 ms for each equation: below this number less than half a second.
+# Planning takes about 0.1 ms for each equation: half a second for this number.
 LARGE = 5000
 
 
@@ -24,7 +24,7 @@ LARGE = 5000
 def progress(
     total: int, what: str, *, file: IO[str] | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """A bar of `total` steps on `file` (stderr), taken away at the end; yields `advance(steps)`."""
+    """Show a bar of `total` steps on `file` (stderr) until the end; yield `advance(steps)`."""
     stream = sys.stderr if file is None else file
     if total < LARGE or not stream.isatty():
         yield lambda steps: None

@@ -1,9 +1,9 @@
 """The scale graph as a table, for a terminal, a log file or a notebook.
 
-A program has hundreds of values, of which a few are in danger. The table opens with the summary and
-then has a row for each value: name, operation, source line, magnitude, exponent, conversions, and
-what plain JAX would have lost. Of a long program the rows in which something happens are shown,
-with what is next to them and with inputs and results; a line says what stands between.
+A program has hundreds of values, and a few are in danger. The table opens with the summary and then
+has a row for each value: name, operation, source line, magnitude, exponent, conversions, and the
+loss in plain JAX. For a long program the table shows only rows with a loss, a conversion or an
+exponent, their neighbours, inputs and results. A line counts the rows between them.
 
     force: 4 equations in float32
     in plain JAX: 1 value would overflow
@@ -12,8 +12,8 @@ with what is next to them and with inputs and results; a line says what stands b
     value  operation   type       line               magnitude  exponent  converted      plain JAX
     b      mul a m2    float32[]  orbit.py:3 (force)   8e+44      2^106                    overflow
 
-Sharp edges: columns in which no row has anything are left out. Colours are shown only where
-`file` is a terminal; the text that is returned has none, and says the same.
+Sharp edges: empty columns are left out. Colours are shown only if `file` is a terminal; the
+returned text has the same content without colours.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STYLES = {"overflow": "bold red", "underflow": "red", "": ""}
 # Wide enough for all columns of ordinary programs.
 WIDTH = 132
 
-# Below this width, types and the names of functions are left out, so that lines need not be broken.
+# Below this width, types and the names of functions are left out, so that lines do not wrap.
 NARROW = 110
 
 
@@ -55,17 +55,17 @@ def report(
     width: int | None = None,
     limit: int = 60,
 ) -> str:
-    """The table as text; with `file`, it is printed there too, in colour on a terminal.
+    """Return the table as text; with `file`, print it there too, in colour on a terminal.
 
-    **Arguments:** `width`: of the text in columns, that of the terminal if there is one. `limit`:
-    how many values may have a row.
+    **Arguments:** `width`: of the text in columns; None: that of the terminal if there is one.
+    `limit`: the most values that have a row.
     """
     from rich.console import Console
     from rich.text import Text
 
     lines, rows = summary(graph, facts), rows_to_show(graph, facts)
     buffer = io.StringIO()
-    # In a notebook Rich would show what it prints there, whatever the file.
+    # Without `force_jupyter=False`, Rich would print into the notebook instead of the file.
     plain = Console(file=buffer, width=width or WIDTH, color_system=None, force_jupyter=False)
     consoles = [plain]
     if file is not None:
@@ -79,7 +79,7 @@ def report(
 
 
 def _table(rows: list[Row], limit: int, width: int) -> Table:
-    """The rows, those that are left out replaced by a line that counts them."""
+    """Return the rows as a table; a line counts the rows that are left out."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -121,16 +121,16 @@ def _cells(row: Row, narrow: bool) -> tuple[str, ...]:
 
 
 def left_out(rows: list[Row]) -> str:
-    """A line in place of rows: how many, and how many of them are out of range."""
+    """Return a line that replaces rows: their number, and the number out of range."""
     lost, count = sum(1 for row in rows if row.lost), len(rows)
     values = "value" if count == 1 else "values"
     return f"{count} {values}, {lost} of them lost" if lost else f"{count} {values} in range"
 
 
 def select(rows: list[Row], limit: int) -> list[int]:
-    """The numbers of the rows to show, in order: all, or those that matter most.
+    """Return the numbers of the rows to show, in order: all, or the most important.
 
-    Headings come along with what stands below them.
+    The headings of selected rows are included.
     """
     if sum(1 for row in rows if row.value) <= limit:
         return list(range(len(rows)))
@@ -140,7 +140,7 @@ def select(rows: list[Row], limit: int) -> list[int]:
 
 
 def _headings(rows: list[Row], chosen: list[int]) -> set[int]:
-    """The headings under which rows stand."""
+    """Return the headings above the chosen rows."""
     found: set[int] = set()
     wanted = set(chosen)
     above: list[int] = []

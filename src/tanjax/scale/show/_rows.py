@@ -1,17 +1,17 @@
 """The rows of a scale graph: one for each value, in the order of the program.
 
-The table, the graph, the picture and the page say the same about a value, and say it in the same
-words: a short name as in a printed jaxpr, the operation, the magnitude in powers of ten, the
-exponent, the conversions where it is read, and what plain JAX would have lost. They are made here.
+The table, the graph, the picture and the page show a value in the same words, which this module
+makes. A row has a short name as in a printed jaxpr, the operation, the magnitude in powers of ten,
+the exponent, the conversions of its readings, and the loss in plain JAX.
 
     >>> magnitude_in_tens(Magnitude(-35.5, 82.3, True)), power_in_tens(5000.0)
     ('2.1e-11 … 6e+24', '1.4e+1505')
 
 The body of a loop comes before the loop's results, below a heading, one step deeper. A constant
-that is one number stands in the operation; it has a row only where there is something to say.
+that is one number is part of the operation; it has a row only if plain JAX loses it.
 
-Sharp edge: a logarithm is turned into a decimal number here, never a number into a logarithm. A
-magnitude of 2^5000 has no float, and is still printed as 1e+1505.
+Sharp edge: this module converts logarithms to decimal numbers, never numbers to logarithms. A
+magnitude of 2^5000 has no float, and is still printed as 1.4e+1505.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, U
 class Facts(NamedTuple):
     """The findings of planning about a graph.
 
-    **Fields:** `name`: of the function. `magnitudes`, `exponents`: of its values. `identity`:
-    nothing needs to be changed. `method`, `seconds`, `gap`: of the assignment. `conversions`: as
+    **Fields:** `name`: of the function. `magnitudes`, `exponents`: of its values. `identity`: the
+    program runs as it is. `method`, `seconds`, `gap`: of the assignment. `conversions`: as
     inserted, those shared counted once. `lost`: by the index of a value, `"overflow"` or
-    `"underflow"` in plain JAX. `notes`: what else to say. `argument_names`, `output_names`: of the
+    `"underflow"` in plain JAX. `notes`: further remarks. `argument_names`, `output_names`: of the
     flat arguments and results.
     """
 
@@ -51,14 +51,14 @@ class Facts(NamedTuple):
     notes: tuple[str, ...] = ()
     argument_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
-    magnitudes: Magnitudes = ()  # nothing is known
-    exponents: Exponents | None = None  # all are 0
+    magnitudes: Magnitudes = ()  # empty: all are unknown
+    exponents: Exponents | None = None  # None: all are 0
 
     def magnitude(self, value: Value) -> Magnitude | None:
         return self.magnitudes[value.index] if self.magnitudes else None
 
     def exponent(self, x: Value | Use) -> int:
-        """Where something is stored; of a constant, where its first reader has it."""
+        """Return the exponent of a value or use; for a constant, that of its first use."""
         if isinstance(x, Value) and x.kind == "constant" and x.uses:
             x = x.uses[0]
         return self.exponents.of(x) if self.exponents else 0
@@ -67,8 +67,8 @@ class Facts(NamedTuple):
 class Row(NamedTuple):
     """One line: a value, or with `value=None` the heading of a nested graph.
 
-    **Fields:** `exponent`, `magnitude`: of the value; `place`: in the source; `converted`, `lost`:
-    where it is read at other exponents, and what plain JAX would do there.
+    **Fields:** `exponent`, `magnitude`: of the value; `place`: in the source; `converted`: its
+    readings at other exponents; `lost`: its loss in plain JAX.
     """
 
     depth: int
@@ -84,17 +84,17 @@ class Row(NamedTuple):
 
     @property
     def is_remarkable(self) -> bool:
-        """Whether something happens to the value: it is lost, scaled or converted."""
+        """True if the value is lost, scaled or converted."""
         return bool(self.lost or self.converted or self.exponent)
 
 
 def rows_to_show(graph: ScaleGraph, facts: Facts) -> list[Row]:
-    """The rows of a graph and of those nested in it, in the order in which they are computed."""
+    """Return the rows of a graph and of its nested graphs, in the order of computation."""
     return list(_Rows(graph, facts).graph(graph, 0, "input"))
 
 
 class _Rows:
-    """Goes through a graph and writes down its rows."""
+    """A walk through a graph that yields its rows."""
 
     def __init__(self, graph: ScaleGraph, facts: Facts) -> None:
         self.facts = facts
@@ -142,15 +142,15 @@ class _Rows:
         return " ".join(filter(None, (node.primitive, called, *operands)))
 
     def operand(self, use: Use) -> str:
-        """A name; a number that is read at an exponent says so, since it has no row."""
+        """Return a name; a number, which has no row, shows the exponent of its reading."""
         exponent = self.facts.exponent(use)
         has_row = _number(use.value) is None or not exponent
         return self.name(use.value) + ("" if has_row else f" at 2^{exponent}")
 
     def converted(self, value: Value) -> str:
-        """Where a value is wanted at another exponent: `×2^-24 in c, d`.
+        """Return the conversions of a value by reader: `×2^-24 in c, d`.
 
-        Constants are converted once, when the program is planned, and not named here.
+        Constants are converted once, when the program is planned, and left out here.
         """
         readers: dict[int, list[str]] = {}
         at = self.facts.exponent
@@ -163,14 +163,14 @@ class _Rows:
         )
 
 
-PLAIN = 7  # the rank of a value about which there is nothing to say
+PLAIN = 7  # the rank of a value that is not remarkable
 
 
 def ranks_of(rows: list[Row]) -> dict[int, int]:
-    """How much each value matters, 0 most, by the number of its row.
+    """Return the rank of each value, 0 the most important, by the number of its row.
 
-    First where a loss begins, then results and inputs, then all else that is lost, converted or
-    scaled, and what is next to that.
+    The first rank has values where a loss begins. Then come results, inputs, other values that are
+    lost, converted or scaled, and their neighbours.
     """
     values = [number for number, row in enumerate(rows) if row.value]
     lost = {row.value.index for row in rows if row.value and row.lost}
@@ -193,7 +193,7 @@ def _rank(row: Row, lost: set[int]) -> int:
 
 
 def heading(node: Node, number: int) -> str:
-    """The role of a nested graph: `scan, 365 times`, `cond, branch 2 of 3`."""
+    """Return the role of a nested graph: `scan, 365 times`, `cond, branch 2 of 3`."""
     if node.kind is Kind.WHILE:
         return f"while, {('condition', 'body')[number]}"
     if node.kind is Kind.BRANCH:
@@ -204,12 +204,12 @@ def heading(node: Node, number: int) -> str:
 
 
 def kind_of(value: Value) -> str:
-    """Dtype and shape: `float32[3,2]`."""
+    """Return dtype and shape: `float32[3,2]`."""
     return describe(value.aval)
 
 
 def place_in_short(place: str) -> str:
-    """`/data/orbit.py:12:8 (step.<locals>.force)` as `orbit.py:12 (force)`."""
+    """Shorten `/data/orbit.py:12:8 (step.<locals>.force)` to `orbit.py:12 (force)`."""
     where, _, function = place.partition(" (")
     line = ":".join(pathlib.PurePath(where).name.split(":")[:2])  # without the column
     inside = function.rstrip(")").rpartition("<locals>.")[2]
@@ -217,7 +217,7 @@ def place_in_short(place: str) -> str:
 
 
 def magnitude_in_tens(magnitude: Magnitude | None) -> str:
-    """`2e-11 … 6e+24`; `~` before what is a bound or an estimate, `?` where nothing is known."""
+    """Format as `2e-11 … 6e+24`; `~` marks a bound or an estimate, `?` an unknown magnitude."""
     if magnitude is None:
         return "?"
     if magnitude.is_zero:
@@ -228,7 +228,7 @@ def magnitude_in_tens(magnitude: Magnitude | None) -> str:
 
 
 def power_in_tens(log2: float) -> str:
-    """`2^log2` in decimals, of any size: `power_in_tens(5000.0) == "1.4e+1505"`."""
+    """Format `2^log2` in decimals, of any size: `power_in_tens(5000.0) == "1.4e+1505"`."""
     if math.isinf(log2) or math.isnan(log2):
         return {math.inf: "∞", -math.inf: "0"}.get(log2, "?")
     log10 = log2 * math.log10(2.0)
@@ -240,7 +240,7 @@ def power_in_tens(log2: float) -> str:
 
 
 def summary(graph: ScaleGraph, facts: Facts) -> list[str]:
-    """The facts about the whole graph, one line each, notes at the end."""
+    """Return the facts about the whole graph, one line each, notes at the end."""
     equations = sum(1 for _ in graph.walk())
     kinds = sorted({str(v.aval.dtype) for v in graph.values if v.is_floating})
     lines = [f"{facts.name}: {_count(equations, 'equation')} in {', '.join(kinds) or 'no float'}"]
@@ -262,7 +262,7 @@ def _count(number: int, what: str) -> str:
 
 
 def names_of(graph: ScaleGraph, facts: Facts) -> dict[int, str]:
-    """A name for every value: arguments have theirs, constants their number, others letters."""
+    """Return a name for every value: of the argument, the number of a constant, or letters."""
     pairs = zip(graph.inputs, facts.argument_names, strict=False)
     names = {value.index: name for value, name in pairs if name}
     taken = set(names.values())
@@ -275,13 +275,13 @@ def names_of(graph: ScaleGraph, facts: Facts) -> dict[int, str]:
 
 
 def _letters() -> Iterator[str]:
-    """All short names: a, b, …, z, aa, ab and so on."""
+    """Yield all short names: a, b, …, z, aa, ab and so on."""
     for length in itertools.count(1):
         yield from map("".join, itertools.product(string.ascii_lowercase, repeat=length))
 
 
 def _number(value: Value) -> str | None:
-    """A constant that is a single number, in four digits; None for all other values."""
+    """Return a constant that is a single number, in four digits; None for all other values."""
     is_number = isinstance(getattr(value.aval, "dtype", None), np.dtype)  # not a random key
     if value.kind != "constant" or value.aval.shape or not is_number:
         return None

@@ -1,4 +1,4 @@
-"""A planned scale graph, to be looked at."""
+"""The view of a planned scale graph that users get."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """The parts of a scale graph: a program, its numbers, and the names people give them."""
+    """The parts of a scale graph: a program, its numbers, and their names."""
 
     name: str
     closed: Jaxpr
@@ -34,10 +34,9 @@ class Source(NamedTuple):
 
 
 class GraphView:
-    """The scale graph of a function for given arguments: what `tj.scale_graph(f)(*args)` returns.
+    """The scale graph of a function for given arguments: the result of `tj.scale_graph(f)(*args)`.
 
-    It is planned when something is first asked of it. `print(view)` shows the table; in a notebook
-    it shows itself as a page.
+    It is planned on its first use. `print(view)` shows the table; a notebook shows it as a page.
     """
 
     def __init__(self, traced: Source) -> None:
@@ -45,9 +44,9 @@ class GraphView:
         self._plan: Plan | None = None
 
     def assign(self, *, thorough: bool = False) -> NamedExponents:
-        """Estimate magnitudes and solve for exponents, also if that was done before.
+        """Estimate magnitudes and solve for exponents, again if there is a plan.
 
-        **Arguments:** `thorough`: run on numbers what would be bounded only.
+        **Arguments:** `thorough`: run large programs on numbers, too, instead of bounding them.
         **Returns:** integers by name, with objective, bound and gap.
         """
         t = self._traced
@@ -69,7 +68,7 @@ class GraphView:
     def plan(self) -> Plan:
         """The plan: `identity`, `conversions`, `method`, `gap`, `notes` and more."""
         if self._plan is None:
-            self.assign()  # which keeps it
+            self.assign()  # sets `_plan`
         assert self._plan is not None
         return self._plan
 
@@ -79,9 +78,9 @@ class GraphView:
         return self.plan.graph
 
     def report(self, *, file: IO[str] | None = None, width: int | None = None) -> str:
-        """A table: value, source line, magnitude, exponent, what plain JAX would have lost.
+        """Return a table: value, source line, magnitude, exponent, loss in plain JAX.
 
-        **Returns:** the text; with `file`, it is printed there too, in colour on a terminal.
+        With `file`, the table is printed there too, in colour on a terminal.
         """
         from ._report import report
 
@@ -92,19 +91,19 @@ class GraphView:
         self.report(file=sys.stdout)
 
     def to_dot(self) -> str:
-        """The graph in the language of Graphviz."""
+        """Return the graph in the language of Graphviz."""
         from ._dot import to_dot
 
         return to_dot(self.graph, self._facts())
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The magnitudes of all values against the range of their dtype: a Matplotlib `Axes`."""
+        """Draw the magnitudes of all values against the range of their dtype: Matplotlib `Axes`."""
         from ._draw import plot
 
         return plot(self.graph, self._facts(), ax)
 
     def to_html(self) -> str:
-        """A page of its own with picture and table."""
+        """Return a whole HTML page with picture and table."""
         from ._html import to_html
 
         return to_html(self.graph, self._facts())

@@ -1,10 +1,10 @@
-"""Windows: the magnitudes for which a plan is known to lose nothing, and the flag that checks them.
+"""Windows: magnitudes for which a plan certainly loses no number, and the flag that checks them.
 
-Later calls have other numbers, and a look at each of them costs more than the call. So windows on
-the magnitudes of arguments are drawn around the numbers of a look (`find`). Inside of them bounds
-say that no number overflows, and that a number that underflows does no harm. Where bounds say too
-little, a few values inside of the program have windows, too; the program checks those itself and
-returns a flag (`flagged`).
+Later calls have other numbers, and a look at each of them costs more than the call. So `find` draws
+windows on the magnitudes of arguments around the numbers of a look. Inside the windows, bounds
+prove that no number overflows, and that underflow does no harm. If bounds prove too little, a few
+values inside the program have windows, too. The program checks these itself and returns a flag
+(`flagged`).
 """
 
 from ._extremes import extremes as extremes, magnitudes_in as magnitudes_in

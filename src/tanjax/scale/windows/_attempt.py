@@ -1,20 +1,21 @@
-"""One attempt to draw windows: bounds that hold for any numbers, and errors of numbers that vanish.
+"""One attempt to draw windows: bounds that hold for any numbers, and errors of underflow.
 
-Two things can happen to a number. It overflows: `Bounds` says how large it can be. It underflows:
-then it is off by at most the smallest normal number, and this absolute error is followed through
-the laws of the primitives (`laws/_vanish.py`). The error is harmless where it stays below the last
-digit of what it is added to, or below what a result can hold. Elsewhere its source becomes *told*:
-the program checks that this number did not underflow.
+A number can overflow: `Bounds` limits its size. A number can also underflow. It is then off by at
+most the smallest normal number, and the laws of the primitives propagate this absolute error
+(`laws/_vanish.py`). The error is harmless if it stays below the last digit of the other operand of
+a sum, or below the smallest number that a result can hold. Otherwise its source becomes *told*: the
+program checks that this number did not underflow.
 
     x -> exp(-x) * 1e30: an error of 2^-126 becomes 2^-26 in the result: harmful
     x -> 1 + exp(-x):    an error of 2^-126 is below the last digit of 1: harmless
 
-Bounds that reach nowhere (a divisor near zero, the carry of a loop) are replaced by a window on
-that value, around what was seen of it.
+If bounds are useless (a divisor near zero, the carry of a loop), a window on that value replaces
+them, drawn around its numbers in the look.
 
-Sharp edge. By how much products amplify an error is estimated from the numbers seen (`_reach`), as
-is the size of many sums of both signs of which an error is a rounding (`_fall_of`). Their largest
-entry is checked where it may have fallen, and that of a few always. Overflow is never estimated.
+Sharp edge. The numbers of the look give an estimate of how much products amplify an error
+(`_reach`). They also give an estimate of the size of sums of both signs, whose rounding may excuse
+an error (`_fall_of`). The largest entry of such a sum is checked if it may fall, and always if the
+sum has few entries. Overflow is never estimated.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from ..numbers._interval_record import INFINITY, Record, clipped, log_add, raise
 from ._choices import FEW, Choices
 from ._errors import EXACT, NEVER, Off, digits_of, is_sum, most
 
-MARGIN = 0.5  # bits that rounding and the inner steps of functions may need
-# The least reach of windows downwards (bits), where a smaller entry costs accuracy only: data that
-# lie around zero come closer to it on each call.
+MARGIN = 0.5  # Bits that rounding and the inner steps of functions may need.
+# The least reach of windows downwards (bits), if a smaller entry costs accuracy only: data around
+# zero come closer to it on each call.
 DOWNWARDS = 16.0
-DIVISORS = 4.0  # the same of a divisor, by whose size everything behind it grows
-SLACK = 4.0  # bits by which errors may be amplified more than by the numbers of the look
+DIVISORS = 4.0  # the same for a divisor: a smaller divisor makes all later values larger
+SLACK = 4.0  # bits of allowed amplification of errors beyond that of the look
 
 
 class Impossible(Exception):
-    """No window holds the numbers that were seen."""
+    """No window holds the numbers of the look."""
 
 
 class Inner(NamedTuple):
-    """A window on a value inside, in log2; None where not asked.
+    """A window on a value inside the program, in log2; None for an end that is not checked.
 
-    **Fields:** `high`, `low`: ends of all entries; `peak`: the least that the largest entry may be;
-    `spares_zero`: or it may be zero, if the operands are.
+    **Fields:** `high`, `low`: ends of all entries; `peak`: the least size of the largest entry;
+    `spares_zero`: the largest entry may also be zero, if the operands are zero.
     """
 
     high: float | None = None
@@ -63,12 +64,13 @@ class Inner(NamedTuple):
 
 
 class Attempt(Bounds):
-    """Bounds in the worst case, windows inside, and errors of what vanishes.
+    """Bounds in the worst case, windows inside, and errors of numbers that underflow.
 
-    **Arguments:** `seen`: the magnitudes of all values in a look; `distance`: how far windows
-    reach, in bits; `free`: results that may leave at exponents of their own; `told`: values that
-    are checked not to underflow; `suspects`: those whose errors are harmful, if no sum of them is
-    checked to be large; `divisors`: values that are divided by; `choices`: what a caller chooses.
+    **Arguments:** `seen`: the magnitudes of all values in a look; `distance`: the reach of windows,
+    in bits; `free`: results that may leave at exponents of their own; `told`: values that are
+    checked not to underflow; `suspects`: values whose errors are harmful, unless a sum of them is
+    checked to be large; `divisors`: values that are divided by; `choices`: values that a caller
+    chooses.
 
     **Fields** after `start`: `inner`: the windows inside, by index of a value; `harmful`: sources
     of harmful errors.
@@ -93,14 +95,14 @@ class Attempt(Bounds):
         self._told, self._suspects, self._divisors = told, suspects, divisors
         self._choices = choices
         self._off: dict[int, Off] = {}
-        self._excused: dict[int, Off] = {}  # the same, with what is below the rounding of sums
+        self._excused: dict[int, Off] = {}  # the same, with errors below the rounding of sums
         self._absorbed: dict[int, bool] = {}
-        self._infinite: dict[int, float] = {}  # by value: from where on it may be infinite
-        self._fall: dict[int, float] = {}  # by value: how far its largest entry may fall, in bits
+        self._infinite: dict[int, float] = {}  # by value: above this size it may be infinite
+        self._fall: dict[int, float] = {}  # by value: the possible fall of its largest entry, bits
         super().__init__(graph, True)
 
     def start(self, arguments: Sequence[Magnitude | None]) -> tuple[Window | None, ...]:
-        """Run; **returns** the windows of the arguments. **Raises:** `Impossible`."""
+        """Run, and return the windows of the arguments. **Raises:** `Impossible`."""
         windows = [
             None if m is None else self._window(v, m)
             for v, m in zip(self.graph.inputs, arguments, strict=True)
@@ -119,7 +121,7 @@ class Attempt(Bounds):
     # -- windows -----------------------------------------------------------------------------------
 
     def _window(self, v: Value, m: Magnitude) -> Window:
-        """The window of an argument at this distance."""
+        """Return the window of an argument at this distance."""
         low, high = self._ends(v)
         room = limits(v.aval.dtype)
         least = low - digits_of(v) + 1 if room.step else low
@@ -137,7 +139,7 @@ class Attempt(Bounds):
         return Window(bottom, top, True, peak=peak)
 
     def has_vanished(self, index: int) -> bool:
-        """Whether a value has numbers in the look that are too small for its dtype."""
+        """True if numbers of a value underflowed in the look."""
         m, low = self.seen[index], self._ends(self.graph.values[index])[0]
         return m is not None and m.exact and not m.is_zero and m.low < low
 
@@ -147,7 +149,7 @@ class Attempt(Bounds):
         return Record(w.low, w.high, w.low, w.high, not w.nonzero)
 
     def _ends(self, v: Value) -> tuple[float, float]:
-        """The least and the largest true number that is stored as a normal one, wherever read."""
+        """Return the least and the largest true number that is normal in every reading."""
         low, high = normal_range(v.aval.dtype)
         if _range.is_reciprocal(v):
             low, high = max(low, -high), min(high, -low)
@@ -156,19 +158,19 @@ class Attempt(Bounds):
         return low + max(at) + margin, high + min(at) - margin
 
     def _exact(self, v: Value) -> Magnitude | None:
-        """The magnitude of a value that was seen, if its numbers were."""
+        """Return the magnitude of a value if its numbers were measured and are not all zero."""
         m = self.seen[v.index]
         return m if m is not None and m.exact and not m.is_zero else None
 
     def finished(self, r: Record | None, value: Value) -> Record | None:
-        """A record within the windows of its value, which are drawn here."""
+        """Draw the windows of a value, and return its record within them."""
         r = super().finished(r, value)
         if not value.is_floating or value.kind == "input":
             return r
         if value.kind == "constant":
             self._holds_constant(value, r)
             return r
-        if r is not None and r.is_empty:  # infinities and nan, as the program wants them
+        if r is not None and r.is_empty:  # infinities and nan that the program itself makes
             return r
         _, high = self._ends(value)
         if r is not None and r.high > high and self._is_absorbed(value, r):
@@ -181,7 +183,7 @@ class Attempt(Bounds):
         return r
 
     def _holds_constant(self, value: Value, r: Record | None) -> None:
-        """Constants are stored numbers: those that tracing or an exponent lose have no window."""
+        """Raise `Impossible` if tracing or an exponent loses a constant."""
         moved = [self.e.of(value), *map(self.e.of, value.uses)]
         if r is None or r.high == NEVER or not (any(moved) or value.restored):
             return
@@ -190,9 +192,9 @@ class Attempt(Bounds):
             raise Impossible
 
     def _capped(self, r: Record | None, value: Value, high: float) -> Record:
-        """A value that bounds let overflow: it is checked to be at most this large."""
+        """Watch the upper end of a value that may overflow, and return its record below it."""
         m = self.seen[value.index]
-        high += MARGIN  # the numbers themselves are checked, not bounds on them
+        high += MARGIN  # the check sees the numbers themselves, not bounds on them
         if m is not None and m.exact and m.high > high:
             raise Impossible
         reach = max(self.distance, DOWNWARDS)
@@ -201,7 +203,7 @@ class Attempt(Bounds):
         return span(NEVER, cap)._replace(cancelled=True) if r is None else clipped(r, cap)
 
     def _floored(self, r: Record, value: Value) -> Record:
-        """A divisor that bounds let come too near to zero: it is checked to be this large."""
+        """Watch the lower end of a divisor that may come too near to zero; return its record."""
         m = self._exact(value)
         if m is None:
             return r
@@ -216,7 +218,7 @@ class Attempt(Bounds):
         return raised(r, floor)
 
     def _floor_error(self, value: Value) -> None:
-        """The same of a divisor that is as small as its error."""
+        """Watch the lower end of a divisor that may be as small as its error."""
         m, r = self._exact(value), self.records[value.index]
         off = self._off[value.index]
         floor = off.size + digits_of(value)
@@ -229,15 +231,15 @@ class Attempt(Bounds):
         self.records[value.index] = raised(r, floor)
 
     def _watch(self, v: Value, **ends: Any) -> None:
-        """Check one end of a value more; of two that are asked for, the last and narrower one."""
+        """Check one more end of a value. A second call replaces the end by a narrower one."""
         self.inner[v.index] = self.inner.get(v.index, Inner())._replace(**ends)
 
     # -- infinities that only divide ---------------------------------------------------------------
 
     def _is_absorbed(self, v: Value, r: Record) -> bool:
-        """Whether an infinity only divides: `1 / (1 + exp(1000))` is 0, as it should be.
+        """True if an infinity only divides: `1 / (1 + exp(1000))` is 0, which is right.
 
-        Of two infinities with other signs the sum is nan, so only positive numbers count.
+        The sum of two infinities with different signs is nan, so all numbers must be positive.
         """
         if r.has_minus:
             return False
@@ -260,9 +262,10 @@ class Attempt(Bounds):
         return self._absorbed[out.index]
 
     def _infinity(self, node: Node) -> tuple[float, bool]:
-        """From where on a result may be infinite, or what the true result is where it is zero.
+        """Return the effect of an infinite operand on the result: a logarithm and a flag.
 
-        **Returns:** the logarithm, and whether the result is zero; infinity where it is neither.
+        If the flag is False, the result may be infinite above this size. If it is True, the result
+        is zero, and this is the largest true result. The logarithm is infinite without an effect.
         """
         for use in node.uses:
             above = self._infinite.get(use.value.index)
@@ -302,7 +305,7 @@ class Attempt(Bounds):
         return self._excused.get(use.value.index) or self._of(use)
 
     def _hand_in(self, uses: Sequence[Use], inner: ScaleGraph) -> None:
-        """The arguments of a nested graph have the errors of operands."""
+        """Give the arguments of a nested graph the errors of the operands."""
         for use, v in zip(uses, inner.inputs, strict=False):
             self._off[v.index] = self._of(use)
             if use.value.index in self._excused:
@@ -310,7 +313,7 @@ class Attempt(Bounds):
             self._fall[v.index] = self._fall.get(use.value.index, 0.0)
 
     def _follow_loop(self, node: Node) -> None:
-        """Errors of a carry grow with each iteration; those that grow faster do harm."""
+        """Follow the errors of a loop's carry: harmful if they grow faster than linearly."""
         body = node.graphs[-1]
         self._hand_in(node.given[-1], body)
         for _, v in node.carried:
@@ -333,7 +336,7 @@ class Attempt(Bounds):
             self._follow(test)
 
     def _grown(self, v: Value, u: Use, length: int) -> Off:
-        """The error of a carry after all iterations, if each adds what the first one adds."""
+        """Return the error of a carry after all iterations, if each adds the same as the first."""
         before, after = self._off[v.index], self._of(u)
         if not after.size > before.size:
             return before
@@ -343,10 +346,10 @@ class Attempt(Bounds):
     # -- how far sums may fall -----------------------------------------------------------------
 
     def _fall_of(self, node: Node, place: int) -> float:
-        """How far below the look the largest entry of a result may fall, in bits.
+        """Return how far below the look the largest entry of a result may fall, in bits.
 
-        An estimate: sums do not cancel more than they did, and where numbers decide about a branch
-        or a mask, they decide as before.
+        This is an estimate. It assumes that sums do not cancel more than in the look. It also
+        assumes that branches and masks are the same as in the look.
         """
         if node.graphs:
             outs = [g.outputs[place] for g in node.returning if place < len(g.outputs)]
@@ -364,9 +367,9 @@ class Attempt(Bounds):
     # -- errors of results -------------------------------------------------------------------------
 
     def _follow_excused(self, node: Node, place: int) -> None:
-        """An excused error is one again where some entries are picked: they may be the smallest.
+        """Restore an excused error if some entries are picked: they may be the smallest.
 
-        Where bounds make it larger than the rounding of an array, they say nothing of it.
+        If bounds make the error larger than the rounding of the array, they are too wide to use.
         """
         value, picks = node.outputs[place], self._choices.pick(node)
         if not (picks or value.index in self._choices.picked):
@@ -388,7 +391,7 @@ class Attempt(Bounds):
             self._excused[value.index] = off
 
     def _of_parts(self, node: Node, v: Value) -> Off:
-        """The error of the smaller part of a complex number, unless the flag tells of both."""
+        """Return the error of the smaller part of a complex number, unless the flag checks both."""
         vanish = vanish_of(node)
         is_made = v.aval.dtype.kind == "c" and not (node.graphs or vanish.moves or vanish.is_sum)
         if not is_made or (vanish.is_product and v.index in self._told):
@@ -396,12 +399,12 @@ class Attempt(Bounds):
         return Off(self._ends(v)[0], frozenset((v.index,)), False)
 
     def _mask(self, node: Node, use: Use) -> Magnitude | None:
-        """The magnitude of a mask that multiplies."""
+        """Return the magnitude of a mask that multiplies; None if the operand is no mask."""
         is_mask = vanish_of(node).is_product and use.value.index in self._choices.chosen
         return self._exact(use.value) if is_mask else None
 
     def _error(self, node: Node, place: int, of: Callable[[Use], Off]) -> Off:
-        """By how much the entries of a result may be off, because numbers have vanished."""
+        """Return the error of the entries of a result because of numbers that underflow."""
         out = node.outputs[place]
         r = self.records[out.index]
         if node.graphs:
@@ -433,13 +436,13 @@ class Attempt(Bounds):
         return Off(both, own.sources | given.sources, is_whole)
 
     def _own(self, node: Node, v: Value, r: Record | None) -> Off:
-        """The error of a result that underflows itself, unless the flag tells."""
+        """Return the error of a result that underflows itself, unless the flag checks it."""
         low, _ = self._ends(v)
         vanish = vanish_of(node)
         uses = [u for u in node.uses if u.value.is_floating]
-        if vanish is HARMFUL and uses:  # nothing is known of what it computes on the way
+        if vanish is HARMFUL and uses:  # its inner steps are unknown
             return Off(INFINITY, frozenset((v.index,)))
-        if vanish.moves:  # only where a use asks for another exponent
+        if vanish.moves:  # only a use at another exponent can underflow
             given = [self.e.of(u) for u in uses]
             if max(self.e.of(v), *map(self.e.of, v.uses), NEVER) <= min(given, default=0):
                 return EXACT
@@ -464,7 +467,10 @@ class Attempt(Bounds):
         return Operand(off.size, self._least(use), self._reach(use), is_positive)
 
     def _reach(self, use: Use) -> float:
-        """By how much an operand amplifies an error: a bound, or what was seen and a distance."""
+        """Return the factor with which an operand amplifies an error, in log2.
+
+        It is a bound, or the largest number of the look plus the distance.
+        """
         v, m = use.value, self._exact(use.value)
         r = self.records[v.index]
         top = r.high if r is not None else normal_range(v.aval.dtype)[1]
@@ -475,7 +481,7 @@ class Attempt(Bounds):
         return min(top, max(m.high, 0.0) + self.distance + SLACK)
 
     def _least(self, use: Use) -> float:
-        """A bound from below on the entries of an operand that are not zero."""
+        """Return a lower bound on the nonzero entries of an operand."""
         r, m = self.records[use.value.index], self._exact(use.value)
         is_divisor = use.value.index in self._divisors
         if r is None or (r.zero and is_divisor):
@@ -484,10 +490,10 @@ class Attempt(Bounds):
             return r.low
         return max(r.low, min(m.low, 0.0) - self.distance - SLACK)
 
-    # -- what is harmless --------------------------------------------------------------------------
+    # -- harmless errors ---------------------------------------------------------------------------
 
     def _forget_rounding(self, node: Node, v: Value) -> None:
-        """Forget an error below the last digit, which of a sum of many is checked to be so."""
+        """Forget an error below the last digit; watch that it stays so for a sum of many terms."""
         off, m = self._off[v.index], self._exact(v)
         if off.size == NEVER:
             return
@@ -506,22 +512,22 @@ class Attempt(Bounds):
             self._off[v.index] = EXACT
 
     def _is_firm(self, v: Value, off: Off) -> bool:
-        """Whether an error is below the last digit of every entry."""
+        """True if an error is below the last digit of every entry."""
         r = self.records[v.index]
         return r is not None and not r.zero and off.size <= r.low - digits_of(v)
 
     def _falls(self, off: Off) -> bool:
-        """Whether a source vanishes though no operand is nearly zero, as a tail does.
+        """True if a source underflows though no operand is nearly zero, as a tail does.
 
-        Then the sum of a later call may be much smaller than the one that was seen.
+        Then the sum of a later call may be much smaller than in the look.
         """
         nodes = [self.graph.values[i].node for i in off.sources]
         return any(n is None or bool(n.graphs) or vanish_of(n).falls for n in nodes)
 
     def _excuses(self, v: Value, off: Off) -> bool:
-        """Whether an error is below the rounding of a sum of numbers of both signs.
+        """True if an error is below the rounding of a sum of numbers of both signs.
 
-        A sum of n terms is rounded n times, by the square root of n units. Where the sum of a later
+        A sum of n terms is rounded n times, by the square root of n units. If the sum of a later
         call may be too small for that, its largest entry is checked.
         """
         m, r = self.seen[v.index], self.records[v.index]
@@ -535,7 +541,7 @@ class Attempt(Bounds):
         return self._stays_large(v, off, floor)
 
     def _stays_large(self, v: Value, off: Off, floor: float) -> bool:
-        """Whether the largest entry is above a floor, which is checked where it may fall."""
+        """True if the largest entry is above a floor. It is watched if it may fall."""
         m = self.seen[v.index]
         if m is None or m.is_zero or floor + (0.0 if m.exact else 12.0) > m.high:
             return False
@@ -547,7 +553,7 @@ class Attempt(Bounds):
         return True
 
     def _decides(self, node: Node) -> None:
-        """Truths and integers are made of numbers: errors must not decide them."""
+        """Mark errors as harmful if they may decide truths or integers."""
         uses = [u for u in node.uses if u.value.is_floating]
         for u in uses:
             off = self._of(u)
@@ -555,21 +561,21 @@ class Attempt(Bounds):
                 continue
             others = [self._from_zero(o) for o in uses if o is not u and self._of(o) == EXACT]
             is_apart = any(least > off.size + 24 for least in others)
-            # A sum of both signs meets another number by chance alone, but for equality.
+            # Except for equality, a sum of both signs is close to another number only by chance.
             by_chance = not vanish_of(node).equates and self._excuses(u.value, off)
             if not (is_apart or by_chance):
                 self.harmful |= off.sources
 
     def _from_zero(self, use: Use) -> float:
-        """How far from zero all entries of an operand are."""
+        """Return the least size of all entries of an operand, in log2."""
         r = self.records[use.value.index]
         return NEVER if r is None or r.zero else r.low
 
     def _leaves(self, v: Value) -> None:
-        """Whether an error of a result does harm: numbers that it cannot hold may vanish.
+        """Mark the error of a result as harmful, unless the result cannot hold numbers so small.
 
-        At an exponent of its own it holds more, but for numbers that no exponent holds together: of
-        these, those that plain JAX has right do not vanish.
+        A free result holds smaller numbers at an exponent of its own. If no exponent holds all of
+        its numbers, only numbers that underflow in plain JAX may underflow here.
         """
         off, low = self._off.get(v.index, EXACT), self._ends(v)[0]
         if off.size == NEVER or self._is_firm(v, off):

@@ -1,13 +1,13 @@
-"""What a caller chooses, of which no magnitude tells: indices, counts, truths and masks.
+"""Values that a caller chooses, without a useful magnitude: indices, counts, truths and masks.
 
     f = lambda i, a, b: (a @ b)[i]
     choices_of(graph, [None, m_a, m_b])  # chosen: {i}, picked: {a, b, a @ b}
 
-An array of sums may have entries that are lost beside its largest. Where a caller chooses among
-them, or a slice takes some, these entries may be all that is left.
+An array of sums may have entries that are lost beside its largest. If a caller chooses among them,
+or a slice takes some, only these entries may remain.
 
-Sharp edge: a mask of floating dtype is told by the magnitudes of the look. Its entries are zeros
-and numbers of one magnitude.
+Sharp edge: the magnitudes of the look identify a mask of floating dtype. Its entries are zeros and
+numbers of one magnitude.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ..graph._graph import Magnitude, Node, ScaleGraph, Value
 from ..laws._law import vanish_of
 
-# XLA fuses checks of fewer numbers, which cost next to nothing. Benchmark: 1,000 steps of Adam in
+# XLA fuses checks of fewer numbers, so they cost almost nothing. Benchmark: 1,000 steps of Adam in
 # float32; with all sums checked a step takes 2.4 times as long as in plain JAX, instead of 1.1.
 FEW = 8
 
@@ -26,8 +26,8 @@ FEW = 8
 class Choices(NamedTuple):
     """Values by index.
 
-    **Fields:** `chosen`: integers, truths and masks that a caller chooses; `picked`: values of
-    which some entries are picked later; `monomials`: products of arguments, whose bounds are sharp.
+    **Fields:** `chosen`: integers, truths and masks that a caller chooses; `picked`: values whose
+    entries are partly picked later; `monomials`: products of arguments, whose bounds are sharp.
     """
 
     chosen: frozenset[int]
@@ -35,7 +35,7 @@ class Choices(NamedTuple):
     monomials: frozenset[int] = frozenset()
 
     def choose(self, node: Node) -> bool:
-        """Whether a caller chooses some entries of an operand, by an index or a mask."""
+        """True if a caller chooses some entries of an operand, by an index or a mask."""
         is_product = vanish_of(node).is_product
         return any(
             u.value.index in self.chosen and (not u.value.is_floating or is_product)
@@ -43,7 +43,7 @@ class Choices(NamedTuple):
         )
 
     def pick(self, node: Node) -> bool:
-        """Whether a result has some of the entries of an operand, not sums of all."""
+        """True if a result has some of the entries of an operand, not sums of all."""
         if node.graphs or not node.outputs:
             return False
         vanish, size = vanish_of(node), node.outputs[0].size
@@ -54,7 +54,7 @@ class Choices(NamedTuple):
 
 
 def choices_of(graph: ScaleGraph, arguments: Sequence[Magnitude | None]) -> Choices:
-    """The choices of a program, given the magnitudes of its arguments, None of integers."""
+    """Return the choices of a program, given the magnitudes of its arguments (None: integers)."""
     chosen: set[int] = set()
     for v, m in zip(graph.inputs, arguments, strict=True):
         if m is None or ((m.is_zero or m.low == m.high) and v.size > 1):
@@ -84,7 +84,7 @@ def _follow(graph: ScaleGraph, chosen: set[int]) -> None:
 
 
 def _is_choice(node: Node, value: Value, chosen: set[int]) -> bool:
-    """Whether a result is chosen: made of choices alone, if it is floating."""
+    """True if a result is chosen: a floating one only if it consists of choices alone."""
     uses = [u for u in node.uses if u.value.is_floating] if value.is_floating else []
     if uses and not vanish_of(node).moves:
         return False

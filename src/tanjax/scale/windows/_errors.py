@@ -1,4 +1,4 @@
-"""Absolute errors of numbers that vanish, and the sums of which they are a rounding.
+"""Absolute errors of numbers that underflow, and the sums whose rounding is larger.
 
 most([Off(-126.0, frozenset((3,))), EXACT])  # Off(-126.0, {3})
 """
@@ -20,7 +20,7 @@ NEVER = -math.inf  # the logarithm of no error
 class Off(NamedTuple):
     """An absolute error, in log2, and the values whose underflow is its source.
 
-    `is_whole`: entries that are off are 0, and should be at most as large as the error.
+    `is_whole`: every wrong entry is 0, and its true size is at most the error.
     """
 
     size: float = NEVER
@@ -32,7 +32,7 @@ EXACT = Off()
 
 
 def most(errors: Iterable[Off]) -> Off:
-    """The largest of some errors, with the sources of all."""
+    """Return the largest of some errors, with the sources of all."""
     errors = list(errors)
     sources = frozenset[int]().union(*(e.sources for e in errors))
     is_whole = all(e.is_whole for e in errors)
@@ -40,12 +40,12 @@ def most(errors: Iterable[Off]) -> Off:
 
 
 def digits_of(v: Value) -> int:
-    """The digits of a number, in bits."""
+    """Return the bits of a value's mantissa."""
     return MANTISSA.get(str(v.aval.dtype), 24)
 
 
 def is_sum(v: Value) -> bool:
-    """Whether a value is a sum, perhaps moved, or a transform or a factor of sums."""
+    """True if a value is a sum, perhaps moved, or a transform or a factor of sums."""
     while (node := v.node) is not None:
         if node.graphs:
             if not node.is_call:

@@ -1,15 +1,15 @@
 """The largest and the least number of each value, found by running the program itself.
 
-A long loop is sampled by a look, and what it computes later is an estimate. Where the flag of
-windows around estimates is raised, the program is run once more, compiled and with all iterations,
-and hands out the extremes of its values; windows are drawn around these.
+A look only samples a long loop, so its later iterations are an estimate. If the flag of windows
+around estimates is raised, the program runs once more, compiled and with all iterations. This run
+returns the extremes of its values, and new windows are drawn around them.
 
     found, results = jax.jit(extremes(graph, exponents, {3}))(arguments)
     magnitudes_in(graph, exponents, found)[3]  # Magnitude(low=-4.0, high=9.5, exact=True)
 
-Sharp edges. Numbers that underflow are zeros here; windows tell whether they do. XLA would repeat a
-chain of equations in the kernel of each reduction (100 of them took seconds to compile), so that
-the program is to be compiled without fusion (`_compat.UNFUSED`).
+Sharp edges. Numbers that underflow are zeros here; the windows check for underflow. With fusion,
+XLA would repeat a chain of equations in the kernel of each reduction: 100 of them took seconds to
+compile. So compile the program without fusion (`_compat.UNFUSED`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from ..replay._replay import Array, Arrays, run_watched
 def extremes(
     graph: ScaleGraph, e: Exponents, asked: Collection[int]
 ) -> Callable[[Sequence[Array]], tuple[jax.Array, Arrays]]:
-    """The program at exponents: from arguments to the ends of values, and results.
+    """Return the program at exponents: a function from arguments to ends of values and results.
 
-    **Arguments:** `e`: the exponents of its values; `asked`: the indices of those to read.
-    The ends are an array `(values, 2)`: of stored numbers the largest, and the least with a minus.
+    The ends are an array `(values, 2)`: the largest stored number, and minus the least.
+
+    **Arguments:** `e`: the exponents of its values; `asked`: the indices of the values to measure.
     """
 
     def run(arguments: Sequence[Array]) -> tuple[jax.Array, Arrays]:
@@ -46,9 +47,9 @@ def extremes(
 
 
 def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitudes:
-    """True magnitudes of what `extremes` gave; None of a value that is zero, or not asked.
+    """Return the true magnitudes of measured ends; None for a value that is zero or not measured.
 
-    **Arguments:** `e`: the exponents that `extremes` was given; `found`: the ends from it.
+    **Arguments:** `e`: the exponents given to `extremes`; `found`: its ends.
     """
     out: list[Magnitude | None] = []
     ends = np.asarray(found, np.float64) * (1.0, -1.0)
@@ -61,7 +62,7 @@ def magnitudes_in(graph: ScaleGraph, e: Exponents, found: jax.Array) -> Magnitud
 
 
 class _Extremes:
-    """Collects the ends of values."""
+    """A watch that collects the ends of values."""
 
     def __init__(self, count: int, asked: Collection[int]) -> None:
         self._wide = jax.dtypes.canonicalize_dtype(np.float64)
@@ -69,7 +70,7 @@ class _Extremes:
         self._ends: dict[int, jax.Array] = {}
 
     def fresh(self) -> _Extremes:
-        """A watch of a nested graph."""
+        """Return a watch of a nested graph."""
         return _Extremes(len(self._found), self.asked)
 
     def note(self, found: jax.Array) -> None:
@@ -77,18 +78,18 @@ class _Extremes:
         self._found = lax.max(self._found, found)
 
     def besides(self, graphs: Sequence[ScaleGraph]) -> jax.Array:
-        """Of graphs that are not run, no ends."""
+        """Return the ends of graphs that are not run: none."""
         return jnp.full_like(self._found, -jnp.inf)
 
     def raised(self) -> jax.Array:
-        """All ends."""
+        """Return all ends."""
         if not self._ends:
             return self._found
         places = np.array(list(self._ends))
         return self._found.at[places].max(jnp.stack(list(self._ends.values())))
 
     def entered(self, value: Value, x: Array) -> None:
-        """An argument."""
+        """Note the ends of an argument or a result."""
         if value.index not in self.asked or not value.size:
             return
         size = magnitude(jnp.asarray(x))
@@ -100,9 +101,9 @@ class _Extremes:
         self._ends[value.index] = jnp.stack(ends).astype(self._wide)
 
     def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
-        """A value is read at another exponent."""
+        """Ignore a value that is read at another exponent."""
 
     def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
-        """An equation was run."""
+        """Note the ends of the results of an equation."""
         for value, x in zip(node.outputs, results, strict=True):
             self.entered(value, x)

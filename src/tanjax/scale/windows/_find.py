@@ -1,14 +1,14 @@
-"""Windows around the numbers of a look, inside of which a plan loses nothing.
+"""Draw windows around the numbers of a look; inside them a plan loses no number.
 
     windows = find(graph, Exponents.none(graph), magnitudes_of_arguments, magnitudes)
     windows.arguments  # [Window(low=-38.0, high=42.0, ...)]: per argument
-    windows.inner  # {7: Inner(low=-4.0, ...)}: of x / (y - z) the divisor
+    windows.inner  # {7: Inner(low=-4.0, ...)}: the divisor of x / (y - z)
 
-Several distances from the numbers that were seen are tried, the widest first. Windows on arguments
+`find` tries several distances from the numbers of the look, the widest first. Windows on arguments
 alone are *proved*; windows on values inside are *flagged*: the program has to check them.
 
-Sharp edges. Integers may have any value. Bounds are of exact arithmetic; rounding may put an entry
-a few units in the last place outside, for which there is a margin.
+Sharp edges. Integers may have any value. Bounds hold for exact arithmetic. Rounding may put an
+entry a few units in the last place outside; a margin allows for that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..numbers._interval_record import worst_case
 from ._attempt import Attempt, Impossible, Inner
 from ._choices import Choices, choices_of
 
-# Bits that windows reach beyond what was seen. Wide windows save looks at later calls (promise 3
-# holds for any); fewer distances save time at the first call, 10 us per equation each.
+# Bits that windows reach beyond the look. Wide windows save looks at later calls (promise 3 holds
+# for any width). Each distance costs 10 us per equation at the first call.
 DISTANCES = (40.0, 12.0, 3.0)
-ROUNDS = 8  # of an attempt, in which sources of harmful errors become flagged
+ROUNDS = 8  # Repetitions of an attempt; each can make sources of harmful errors told.
 # The cost of a wide check relative to the numbers that it reads: a reduction takes as long as the
 # arithmetic on a thousand numbers.
 _CHECK = 1e3
@@ -37,9 +37,9 @@ _CHECK = 1e3
 class Windows(NamedTuple):
     """The windows of a plan.
 
-    **Fields:** `arguments`: a window for each argument, None where it may be anything; `inner`:
-    windows of values inside, by index; `told`: values whose results must not lose digits, which
-    the flag tells; `hidden`: nodes whose results must be hidden from XLA's simplifier.
+    **Fields:** `arguments`: a window for each argument, None for an unrestricted one; `inner`:
+    windows of values inside, by index; `told`: values that must not lose digits, which the flag
+    checks; `hidden`: nodes whose results must be hidden from XLA's simplifier.
     """
 
     arguments: tuple[Window | None, ...]
@@ -62,13 +62,13 @@ def find(
     *,
     free_outputs: Sequence[bool] = (),
 ) -> Windows | None:
-    """The widest proved windows around numbers, or else the cheapest that are flagged.
+    """Return the widest proved windows around numbers, or else the cheapest flagged ones.
 
     **Arguments:** `exponents`: of the plan; `arguments`: the magnitudes of the arguments, None if
     they are not floating; `seen`: those of all values in the same look; `distances`: bits that
-    windows may reach beyond them, the widest first; `free_outputs`: which results may leave at
-    exponents of their own, so that a fresh plan holds numbers that would vanish in them.
-    **Returns:** None if there are no windows: then each call has to be looked at.
+    windows may reach beyond them, the widest first; `free_outputs`: per result, True if it may
+    leave at an exponent of its own, so that a new plan holds numbers that would underflow in it.
+    **Returns:** None if there are no windows: then each call needs a look.
     **Cost:** about 15 µs per equation and attempt, with at most three attempts and their rounds.
     """
     if exponents.saturated:
@@ -101,7 +101,7 @@ class _Try(NamedTuple):
     free: frozenset[int]
 
     def windows(self, divisors: frozenset[int], choices: Choices) -> Windows | None:
-        """Windows at this distance, if there are any."""
+        """Return the windows at this distance; None if there are none."""
         graph, e = self.graph, self.exponents
         told = suspects = frozenset[int]()
         for _ in range(ROUNDS):
@@ -143,7 +143,7 @@ def _cost(graph: ScaleGraph, windows: Windows) -> float:
 
 
 def divisors_of(graph: ScaleGraph) -> frozenset[int]:
-    """The values by which is divided, at once or after moves, roots and powers."""
+    """Return the values that divide, directly or after moves, roots and powers."""
     found: set[int] = set()
     for node in reversed(list(graph.walk())):
         vanish = vanish_of(node)

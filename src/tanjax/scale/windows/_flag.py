@@ -1,4 +1,4 @@
-"""A program that tells by a flag whether its numbers have left their windows.
+"""A program that returns a flag: True if its numbers have left their windows.
 
 The flag is computed with the results, in one program; loops carry it, branches return it. The ends
 of windows are an argument of the program, so that windows may move without a compilation.
@@ -32,9 +32,9 @@ Flagged: TypeAlias = Callable[[Limits, Sequence[Array]], tuple[jax.Array, Arrays
 
 
 def limits_of(windows: Windows, e: Exponents) -> np.ndarray:
-    """The ends of each window inside as stored numbers, in the order of their places.
+    """Return the ends of each window inside as stored numbers, in the order of their places.
 
-    **Returns:** an array `(windows, 3)`, of float64 where JAX has that, else of float32.
+    **Returns:** an array `(windows, 3)`, of float64 if JAX has it enabled, else of float32.
     """
     wide = jax.dtypes.canonicalize_dtype(np.float64)
     rows = [
@@ -50,11 +50,11 @@ def limits_of(windows: Windows, e: Exponents) -> np.ndarray:
 
 
 def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
-    """The program that tells whether its numbers have left their windows.
+    """Return the program that also checks its windows.
 
     **Arguments:** `e`: the exponents of its values; `windows`: those of a plan.
-    **Returns:** a function from the limits of the windows inside, and arguments, to a flag, true
-    where a number has left its window, and results.
+    **Returns:** a function from the limits of the windows inside, and arguments, to a flag and the
+    results. The flag is True if a number has left its window.
     """
     hidden = e._replace(guarded=e.guarded | windows.hidden)
     places = {index: place for place, index in enumerate(sorted(windows.inner))}
@@ -68,10 +68,10 @@ def flagged(graph: ScaleGraph, e: Exponents, windows: Windows) -> Flagged:
 
 
 class _Watch:
-    """Collects where numbers have left their windows.
+    """A watch that collects the entries that have left their windows.
 
-    By shape, so that few reductions are left: XLA repeats a chain of equations in the kernel of
-    each reduction, and 100 of them took a minute to compile.
+    It joins entries of arrays of one shape, so that few reductions remain: XLA repeats a chain of
+    equations in the kernel of each reduction, and 100 of them took a minute to compile.
     """
 
     def __init__(self, windows: Windows, places: Mapping[int, int], limits: Limits) -> None:
@@ -82,7 +82,7 @@ class _Watch:
         self._high: dict[int, jax.Array] = {}
 
     def fresh(self) -> _Watch:
-        """A watch of a nested graph."""
+        """Return a watch of a nested graph."""
         return _Watch(self._windows, self._places, self._limits)
 
     def note(self, flags: jax.Array) -> None:
@@ -93,18 +93,18 @@ class _Watch:
             self._note_high(index, is_high)
 
     def raised(self) -> jax.Array:
-        """Whether anything is wrong, and of each peak whether it was seen, in some iteration."""
+        """Return the flag of all ends, and per peak True if some iteration reached it."""
         none = jnp.array(False)
         bad = functools.reduce(lax.bitwise_or, map(jnp.any, self._bad.values()), none)
         return jnp.stack([bad, *(self._high.get(i, none) for i in self._peaks)])
 
     def flag(self) -> jax.Array:
-        """The flag of the program."""
+        """Return the flag of the program."""
         bad, *high = self.raised()
         return functools.reduce(lax.bitwise_or, map(jnp.logical_not, high), bad)
 
     def besides(self, graphs: Sequence[ScaleGraph]) -> jax.Array:
-        """The flags of a branch that is not taken: its peaks count as seen."""
+        """Return the flags of a branch that is not taken: its peaks count as reached."""
         inside = {v.index for g in graphs for n in g.walk() for v in n.outputs}
         return jnp.array([False, *(i in inside for i in self._peaks)])
 
@@ -116,16 +116,16 @@ class _Watch:
         self._high[index] = self._high[index] | is_high if index in self._high else is_high
 
     def entered(self, value: Value, x: Array) -> None:
-        """An argument of a nested graph."""
+        """Check an argument of a nested graph."""
         self._within(value, x, [])
 
     def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
-        """A value is read at another exponent."""
+        """Check a value that is read at another exponent."""
         if value.index in self._windows.told:
             self._raise(is_tiny(after) & (before != 0))
 
     def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
-        """An equation was run."""
+        """Check the results of an equation."""
         for value, x in zip(node.outputs, results, strict=True):
             self._within(value, x, operands)
             if value.index in self._windows.told and not node.graphs:
@@ -156,7 +156,7 @@ class _Watch:
             self._note_high(value.index, is_high)
 
     def _is_zero(self, value: Value, operands: Arrays) -> jax.Array:
-        """Whether a result is zero because its operands are."""
+        """True if a result is zero because its operands are."""
         uses = value.node.uses if value.node else ()
         zero = [
             ~jnp.any(x != 0) for u, x in zip(uses, operands, strict=False) if u.value.is_floating
