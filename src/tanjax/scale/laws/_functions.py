@@ -413,7 +413,7 @@ for _name, _evaluate in _TABLE.items():
 
 
 def _is_negative(node: Node, position: int) -> bool:
-    """True if the operand is the base of a power that is known to be negative."""
+    """True if the operand is the base of a known negative power, which divides by it."""
     power = number_of(node.uses[1].value)
     return position == 0 and power is not None and power.real < 0
 
