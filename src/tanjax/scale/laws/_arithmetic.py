@@ -1,12 +1,12 @@
 """Sums, products, powers and roots, entry by entry.
 
-A product adds exponents up, a sum wants them equal, a root halves them; integers wrap around as
+A product adds exponents, a sum needs equal ones, and a root halves them. Integers wrap around as
 they do in JAX.
 
     LAWS["mul"].evaluate(node, [Wide(np.float64(3), 700), Wide(np.float64(2), 700)])
     # [Wide(array=6.0, exponent=1400)]
 
-Sharp edge: bounds of complex numbers are of their absolute value, as of numbers of either sign.
+Sharp edge: complex numbers are bounded by their absolute value, like numbers of either sign.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _added_apart(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(arrays[0] + arrays[1], power)]
 
 
-# Through these, the largest entry of an array is looked for: `x - max(x)` is never positive.
+# Primitives between a maximum and its reader: `x - max(x)` is never positive.
 _TRANSPARENT = {
     "broadcast_in_dim", "reshape", "stop_gradient", "squeeze", "expand_dims", "max", "copy",
     "convert_element_type", "optimization_barrier",
@@ -60,9 +60,9 @@ _TRANSPARENT = {
 
 
 def reduction_of(y: Value, x: Value, reductions: tuple[str, ...]) -> Node | None:
-    """The reduction of `x` to its largest entry (its sum, ...), of which `y` has the entries.
+    """Return the reduction of `x` (maximum, sum, ...) whose entries `y` has, or None.
 
-    `where(isfinite(m), m, 0)` counts as `m`: bounds are of finite numbers.
+    `where(isfinite(m), m, 0)` counts as `m`, because bounds are those of finite numbers.
     """
     for _ in range(8):
         node = y.node
@@ -73,7 +73,7 @@ def reduction_of(y: Value, x: Value, reductions: tuple[str, ...]) -> Node | None
         if node.primitive == "select_n" and _asks_if_finite(node):
             y = node.uses[2].value
         elif node.primitive in _TRANSPARENT:
-            # `max(-inf, y)`: the operand that is computed.
+            # In `max(-inf, y)`, follow the operand that is computed.
             y = next((u.value for u in node.uses if u.value.node is not None), node.uses[0].value)
         else:
             return None
@@ -91,7 +91,7 @@ def _asks_if_finite(node: Node) -> bool:
 
 
 def largest_becomes_one(value: Value, axes: tuple[int, ...]) -> bool:
-    """Whether `value` is `exp(x - max(x))`, with the maximum along some of these axes."""
+    """True if `value` is `exp(x - max(x))`, with the maximum along some of these axes."""
     node = value.node
     while node is not None and node.primitive == "convert_element_type":
         node = node.uses[0].value.node
@@ -106,7 +106,7 @@ def largest_becomes_one(value: Value, axes: tuple[int, ...]) -> bool:
 
 
 def _is_product(x: Value) -> bool:
-    """Whether XLA may join a value with the subtraction that reads it: rounded once, not twice."""
+    """True if XLA may fuse a value with the subtraction that reads it, and round once."""
     node = x.node
     while node is not None and node.primitive in _TRANSPARENT:
         node = node.uses[0].value.node
@@ -166,7 +166,7 @@ def _larger(node: Node, a: Record, b: Record) -> Record:
     for r in (a, b):
         if r.is_positive:
             plus_low = max(plus_low, r.plus_low)
-    # Negative only where both are; then the smaller absolute value wins.
+    # An entry is negative only if both are; then the smaller absolute value wins.
     minus = (min(a.minus_low, b.minus_low), min(a.minus_high, b.minus_high))
     if not (a.has_minus and b.has_minus):
         minus = (INFINITY, -INFINITY)
@@ -231,7 +231,7 @@ def _is_negated(x: Value, y: Value) -> bool:
 
 
 def _of_parts(value: Value) -> list[Value]:
-    """Factors of complex numbers, whose parts are multiplied and added up."""
+    """Return the factors of a complex product, whose parts are multiplied and added up."""
     node = value.node
     if node is None or value.aval.dtype.kind != "c":
         return []
@@ -317,7 +317,7 @@ def integer_power(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def whole_power(x: Wide, n: int) -> Wide:
-    """`x**n` by repeated squaring, settled after each step; integers wrap around."""
+    """Return `x**n` by repeated squaring, normalised at each step; integers wrap around."""
     if not is_float(x):
         return Wide(np.asarray(x.array) ** np.asarray(n, x.array.dtype))
     base, left, result = normalised(x), abs(n), None
@@ -345,7 +345,7 @@ def power_bound(node: Node, a: Record, b: Record) -> Record | None:
 
 
 def _sizes(a: Record, node: Node) -> tuple[float, float]:
-    """Bounds on the numbers that have a root: negative real ones have none."""
+    """Return bounds on the numbers that have a root: negative real ones have none."""
     if node.uses[0].value.aval.dtype.kind == "c":
         return a.low, a.high
     return a.plus_low, a.plus_high
@@ -362,7 +362,7 @@ def _one_over_root(node: Node, a: Record) -> Record:
 
 
 def root(x: Wide, order: int, function: Numeric) -> Wide:
-    """A root: the exponent is made divisible by its order first."""
+    """Return a root, after making the exponent divisible by its order."""
     half, odd = divmod(x.exponent, order)
     return Wide(function(scaled(x.array, odd)), half)
 

@@ -1,13 +1,13 @@
 """Primitives that JAX itself runs: random draws, rare factorisations, and those without a law.
 
-NumPy has no counterpart of them, and of random bits no other generator draws the same. So the
-primitive is compiled by itself, once, and runs on the operands as their dtypes hold them.
+NumPy has no counterpart of them, and no other generator draws the same random bits. So tanjax
+compiles the primitive by itself, once, and runs it on the operands as their dtypes hold them.
 
     law("rng_bit_generator", PLAIN, evaluate=by_jax)
     law("schur", "a: u -> (u, 1)", evaluate=in_double)
 
-Sharp edges. Numbers outside of the range of their dtype are refused, and the node is skipped. An
-overflow inside of a primitive without a law is seen only in its results. `in_range` refuses them if
+Sharp edges. Numbers outside the range of their dtype raise an error, and the node is skipped. An
+overflow inside a primitive without a law shows only in its results. `in_range` refuses them if
 one is infinite, nan or subnormal, or if zeros come from operands that have none.
 """
 
@@ -32,7 +32,7 @@ from ._law import Evaluate, Law
 _GENERATORS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 
-@functools.lru_cache(maxsize=64)  # a first look compiles for 50 ms, and a loop looks many times
+@functools.lru_cache(maxsize=64)  # the first run compiles for 50 ms, a loop runs often
 def _compiled(node: Node) -> Function:
     return jax.jit(lambda *operands: _compat.bind(node.equation, operands))
 
@@ -45,19 +45,19 @@ def _run(node: Node, operands: Sequence[AnyArray]) -> list[Wide]:
 
 
 def by_jax(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The results of a primitive in its own dtypes."""
+    """Return the results of a primitive in its own dtypes."""
     pairs = zip(xs, node.uses, strict=True)
     return _run(node, [_stored(x, use.value.aval.dtype) for x, use in pairs])
 
 
 def in_double(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The same in float64, of a primitive whose parameters name no dtype."""
+    """Return the results in float64 of a primitive whose parameters name no dtype."""
     with jax.enable_x64(True):
         return _run(node, [np.asarray(in_float64(x)) if is_float(x) else x.array for x in xs])
 
 
 def homogeneous(*powers: int) -> Evaluate:
-    """The same of a block, whose exponent the results have to some powers."""
+    """Return `in_double` for a block; a result has its exponent times one of `powers`."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         results = in_double(node, [Wide(x.array) for x in xs])
@@ -68,7 +68,7 @@ def homogeneous(*powers: int) -> Evaluate:
 
 
 def _stored(x: Wide, dtype: DType) -> AnyArray:
-    """The numbers, or random keys, as a dtype holds them."""
+    """Return the numbers, or random keys, as a dtype holds them."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
         if (name := _GENERATORS.get(str(dtype))) is None:
             raise NotImplementedError(f"random keys of type {dtype}")
@@ -110,12 +110,12 @@ def _if_normal(node: Node, xs: list[Wide], makes_zeros: bool) -> list[Wide]:
 
 
 def in_range(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The results of a primitive of whose inner numbers nothing is known, if all are normal."""
+    """Return the results of a primitive whose inner numbers are unknown, if all are normal."""
     return _if_normal(node, xs, makes_zeros=False)
 
 
 def in_range_or_zero(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The same of a primitive that leaves places empty, where it is not all of them."""
+    """Return the same for a primitive that leaves some places zero, but not all of them."""
     return _if_normal(node, xs, makes_zeros=True)
 
 

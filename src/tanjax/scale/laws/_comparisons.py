@@ -1,6 +1,6 @@
 """Comparisons, choices, signs, and the parts of complex numbers.
 
-What is compared has one exponent, and a truth value none; a sign depends on no exponent at all.
+Compared operands have one exponent, and a truth value has none. A sign depends on no exponent.
 
     LAWS["lt"].signature  # '*x: U -> -'
 
@@ -29,7 +29,7 @@ def indicators(node: Node, records: Records) -> Records:
 
 
 def total_order_key(a: Numbers) -> np.ndarray:
-    """Integers that are ordered as IEEE 754 orders all floats: -nan < -inf < -0 < 0 < inf < nan."""
+    """Return integers in IEEE 754's total order of floats: -nan < -inf < -0 < 0 < inf < nan."""
     bits = np.asarray(a, np.float64).view(np.int64)
     return np.where(bits < 0, ~(bits & np.int64(2**63 - 1)), bits)
 
@@ -79,7 +79,7 @@ for _name, _function in {
 
 
 def limit_of(test: Node | None) -> Value | None:
-    """The operand that is the larger one where a comparison holds."""
+    """Return the operand that is larger where a comparison holds."""
     if test is None or test.primitive not in ("lt", "le", "gt", "ge"):
         return None
     return test.uses[test.primitive in ("lt", "le")].value
@@ -123,7 +123,7 @@ def select(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def _part(node: Node, a: Record) -> Record:
-    """The larger part of a complex number is bounded, the other one may be anything."""
+    """Bound a part from above; the smaller part of a complex number may be arbitrarily small."""
     return span(-math.inf, a.high)._replace(grid=a.grid, cancelled=True)
 
 

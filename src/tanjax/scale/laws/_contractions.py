@@ -1,11 +1,11 @@
 """Contractions, and the Fourier transform, which is one.
 
 A contraction adds the exponents of its operands, and its bounds are those of a sum of products.
-Numbers too far apart for one exponent are multiplied by fractions and exponents apart.
+For numbers too far apart for one exponent, it multiplies fractions and adds exponents separately.
 
     contract(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ())))  # 2 by 4, of 3.0
 
-Sharp edge: of numbers too far apart, a transform takes those below 2^-1000 of its largest for 0.
+Sharp edge: if numbers are too far apart, a transform drops those below 2^-1000 of its largest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ._forms import dtype_of, is_float
 from ._law import LARGEST, Many, known, law, spread_form
 
 Axes: TypeAlias = tuple[Sequence[int], Sequence[int]]  # of the left and of the right operand
-Dimensions: TypeAlias = tuple[Axes, Axes]  # that are summed over, and of batches
+Dimensions: TypeAlias = tuple[Axes, Axes]  # summed over, and of batches
 
 
 def _dot_work(node: Node, xs: list[Wide]) -> float:
@@ -52,7 +52,7 @@ def _dot_work(node: Node, xs: list[Wide]) -> float:
 
 
 def factors(value: Value) -> list[Value]:
-    """The two values that a contraction multiplies."""
+    """Return the two values that a contraction multiplies."""
     return [use.value for use in value.node.uses[:2]] if value.node else []
 
 
@@ -60,7 +60,7 @@ def _dot_bound(node: Node, a: Record, b: Record) -> Record:
     (contracted, _), (batch, _) = node.params["dimension_numbers"]
     x, y = node.uses[0].value, node.uses[1].value
     count = math.prod(x.aval.shape[i] for i in contracted)
-    # Of a vector with itself: no term is negative.
+    # A vector times itself has no negative terms.
     square = x is y and len(contracted) + len(batch) == len(x.aval.shape)
     term = multiply_by_itself(a) if square else multiply(a, b)
     return sum_of(term, count)
@@ -80,7 +80,7 @@ def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def contract_spread(x: Parts, y: Parts, numbers: Dimensions) -> Wide:
-    """`contract` of fractions and exponents."""
+    """Return `contract` of fractions and exponents."""
     left, right, shape = _matrices(x[0], y[0], numbers)
     powers = _matrices(x[1], y[1], numbers)
     out = multiply_matrices((left, powers[0]), (right, powers[1]))
@@ -96,7 +96,7 @@ def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def contract(a: Numbers, b: Numbers, numbers: Dimensions) -> np.ndarray:
-    """The product of two arrays over some axes: batches first, then what is left of each."""
+    """Return the product of two arrays over some axes: batches first, then the rest of each."""
     (inner_a, inner_b), (batch_a, _) = numbers
     if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
         return a @ b
@@ -105,7 +105,7 @@ def contract(a: Numbers, b: Numbers, numbers: Dimensions) -> np.ndarray:
 
 
 def _matrices(a: Numbers, b: Numbers, numbers: Dimensions) -> tuple[np.ndarray, np.ndarray, Shape]:
-    """The operands of a contraction as batches of matrices, and the shape of its result."""
+    """Return the operands of a contraction as batches of matrices, and the result's shape."""
     (inner_a, inner_b), (batch_a, batch_b) = numbers
     free_a = [i for i in range(a.ndim) if i not in inner_a and i not in batch_a]
     free_b = [i for i in range(b.ndim) if i not in inner_b and i not in batch_b]
@@ -124,13 +124,13 @@ def _outer_bound(node: Node, a: Record, b: Record) -> Record:
 
 
 law("ragged_dot_general", "a: u, b: v, *sizes: - -> u*v")
-law("scaled_dot", "*x: - -> -")  # of numbers of 8 bits with scales of their own
+law("scaled_dot", "*x: - -> -")  # for numbers of 8 bits with their own scales
 
 
 @law("tanjax_symmetric_outer", "a: u, b: v -> u*v", work=4, bound=known(_outer_bound),
      vanish=vanish.PRODUCTS)  # fmt: skip
 def symmetric_outer(node: Node, xs: list[Wide]) -> list[Wide]:
-    """`left @ right.mT + right @ left.mT`."""
+    """Return `left @ right.mT + right @ left.mT`."""
     (a, i), (b, j) = (x[:2] for x in xs)
     half = a @ np.swapaxes(b, -1, -2)
     return [Wide(half + np.swapaxes(half, -1, -2), i + j)]

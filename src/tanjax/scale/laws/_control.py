@@ -1,13 +1,12 @@
 """Primitives that compute nothing: copies, barriers, devices, and equations that run jaxprs.
 
-A nested jaxpr is a nested graph whose values are tied to those outside by equalities; how it is
-run, bounded and replayed is said where graphs are walked. Collectives are sums and choices over
-devices.
+A nested jaxpr is a nested graph; equalities tie its values to those outside. The modules that walk
+graphs run, bound and replay it. Collectives are sums and choices over devices.
 
     LAWS["optimization_barrier"].each  # each operand has a result in its own unit
 
-Sharp edge: the axis of a collective sum is taken from the mesh in the types, and has size 1 if that
-is not there.
+Sharp edge: the mesh in the types gives the size of a collective sum's axis; without a mesh it
+counts as 1.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ law("dce_sink inspect_sharding", PLAIN, bound=moves)
 
 
 def _axis_size(node: Node) -> int:
-    """How many devices a collective operation spans, as far as the types know the mesh."""
+    """Return how many devices a collective operation spans, as far as types name the mesh."""
     mesh = getattr(getattr(node.uses[0].value.aval, "sharding", None), "mesh", None)
     sizes = dict(getattr(mesh, "shape", None) or {})
     axes = node.params.get("axes", node.params.get("axis_name", ()))
@@ -91,7 +90,7 @@ law("axis_index after_all ffi_call pure_callback io_callback debug_callback debu
 law("from_edtype to_edtype stage", PLAIN)
 # Mutable arrays, whose contents have no place in a graph.
 law("get swap addupdate new_ref freeze empty_ref free_ref accum_grad_in_ref", PLAIN)
-# Programs to a graph, and to `tj.lift` (`_expansions.py`).
+# Graphs and `tj.lift` treat these as programs (`_expansions.py`).
 law("polynomial symmetric_product call_hi_primitive", "")
 law("create_token", PLAIN, bound=lambda node, records: [NOTHING] * len(node.outputs))
 law("Ldexp", "a: u, b: - -> u")  # a primitive that stands for a program, by its class
@@ -100,7 +99,7 @@ law("SearchSorted", "*x: U -> -")
 
 @law("platform_index", PLAIN)
 def platform_index(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Which of the branches of `lax.platform_dependent` is for the default backend."""
+    """Return the index of the branch of `lax.platform_dependent` for the default backend."""
     backend = jax.default_backend()
     for i, names in enumerate(node.params["platforms"]):
         if names is None or backend in names:

@@ -1,12 +1,12 @@
 """Primitives that stand for a program: polynomials, `ldexp`, `searchsorted`, sparse products.
 
-They have no law of their own, but what they stand for has. The graph treats such an equation as a
-call of that program; where no exponent touches it, the primitive itself runs as before.
+They have no law of their own, but the primitives of their program have laws. The graph treats such
+an equation as a call of that program; if no exponent touches it, the primitive itself runs.
 
     expansion(equation)  # of `polynomial x a b c`: the jaxpr of (a x + b) x + c
 
-Sharp edges: where it is touched, a polynomial is rounded as Horner's scheme in the dtype rounds it,
-and a reduction by a function of the user's combines halves, in an order that may not be XLA's.
+Sharp edges: if an exponent touches it, a polynomial is rounded like Horner's scheme in the dtype.
+A reduction by a user's function combines halves, in an order that may differ from XLA's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._windows import REDUCERS
 
 
 def _polynomial(x: Array, *coefficients: Array, **_: object) -> Array:
-    """Horner's scheme; the constant coefficient is the first, and any operand may be broadcast."""
+    """Evaluate Horner's scheme; the constant coefficient is first, any operand may broadcast."""
     total, *rest = coefficients[::-1]
     total = jnp.broadcast_to(total, jnp.broadcast_shapes(*map(jnp.shape, (x, *coefficients))))
     for coefficient in rest:
@@ -42,14 +42,14 @@ def _symmetric_product(a: Array, c: Array, *, alpha: Factor, beta: Factor, **_: 
 
 
 def _ldexp(x: Array, n: Array) -> Array:
-    """By a power of 2, which has a law; of 16 bits by one in float32, since 2^n may be large."""
+    """Multiply by a power of 2, in float32 for numbers of 16 bits, since 2^n may be large."""
     dtype = jnp.float32 if x.dtype.itemsize == 2 else x.dtype
     two = jnp.power(jnp.asarray(2.0, dtype), n.astype(dtype))
     return (x.astype(dtype) * two).astype(x.dtype)
 
 
 def _frexp(x: Array) -> tuple[Array, Array]:
-    """By a logarithm, which may be off by one next to a power of two."""
+    """Use a logarithm, and correct it where it is off by one next to a power of two."""
     dtype = jnp.float32 if x.dtype.itemsize == 2 else x.dtype
     ordinary = jnp.isfinite(x) & (x != 0)
     y = jnp.where(ordinary, x, jnp.ones_like(x)).astype(dtype)
@@ -64,7 +64,7 @@ def _frexp(x: Array) -> tuple[Array, Array]:
 def _reduction(
     *operands: Array, jaxpr: Steps, dimensions: Sequence[int], **_: object
 ) -> list[Array]:
-    """Combine one half of the entries with the other, until one is left, then that with the start.
+    """Combine one half of the entries with the other until one is left, then with the start.
 
     **Arguments:** `operands`: arrays, then as many numbers to start with.
     """
@@ -89,8 +89,8 @@ _PROGRAMS: dict[str, Function] = {
     "polynomial": _polynomial,
     "symmetric_product": _symmetric_product,
 }
-# JAX's own functions of numbers taken apart, by the kinds of their operands and results. Up to
-# JAX 0.11 they are bit operations, which nothing but the number itself can go through.
+# JAX's functions that take numbers apart, with the kinds of their operands and results. Up to
+# JAX 0.11 they are bit operations, which are right only at exponent 0.
 _BY_BITS: dict[str, tuple[str, Function]] = {
     "ldexp": ("fi>f", _ldexp),
     "frexp": ("f>fi", _frexp),
@@ -112,18 +112,21 @@ def _program(equation: JaxEquation) -> Function | None:
 
 
 def _kinds(equation: JaxEquation) -> str:
-    """`fi>f`: a floating number and an integer to a number. Derivatives have the same name."""
+    """Return the kinds of operands and results: `fi>f` for (float, integer) to float.
+
+    Kinds tell a function from its derivatives, which have the same name.
+    """
     kind = lambda v: "f" if jnp.issubdtype(v.aval.dtype, jnp.floating) else "i"
     return "".join(map(kind, equation.invars)) + ">" + "".join(map(kind, equation.outvars))
 
 
 def is_expanded(equation: JaxEquation) -> bool:
-    """Whether an equation stands for a program."""
+    """True if an equation stands for a program."""
     return _program(equation) is not None
 
 
 def expansion(equation: JaxEquation) -> ClosedJaxpr:
-    """The closed jaxpr of the program that an equation stands for."""
+    """Return the closed jaxpr of the program that an equation stands for."""
     run = _program(equation)
     assert run is not None
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
@@ -132,12 +135,12 @@ def expansion(equation: JaxEquation) -> ClosedJaxpr:
 
 
 def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
-    """The jaxprs that an equation runs, also that of the program that it stands for."""
+    """Return the jaxprs that an equation runs, or that of the program that it stands for."""
     return (expansion(equation),) if is_expanded(equation) else jaxprs.nested_jaxprs(equation)
 
 
 def law_name(equation: JaxEquation) -> str:
-    """The name under which `LAWS` has the law of an equation as a node of a graph."""
+    """Return the name in `LAWS` for the law of an equation as a node of a graph."""
     if is_expanded(equation):
         return "closed_call"
     return _lu.NAME if equation.primitive.name == "lu" else equation.primitive.name

@@ -1,8 +1,8 @@
-"""Numbers that a trace computes from numbers: `sub 1.5 1.0`, which gradients of powers are full of.
+"""Numbers that a trace computes from numbers, such as `sub 1.5 1.0` in gradients of powers.
 
-A power that is known at planning time has a law of its own, so the builder of the graph computes
-equations whose operands are all numbers, as XLA would: in the dtype, rounded once. Where one of
-them is a number that did not fit in its dtype and was kept as it was written, so is the result.
+A power that is known at planning time has a law of its own. So the builder of the graph folds
+equations whose operands are all numbers, as XLA would: in the dtype, rounded once. A number that
+overflows or underflows in its dtype is kept as written; so is a result computed from it.
 
     folded_number(equation, [np.float32(1.5), np.float32(1.0)])  # [float32(0.5)]
 """
@@ -21,7 +21,7 @@ from ._law import LAWS, UNKNOWN
 
 
 def folded_number(equation: JaxEquation, numbers: Sequence[AnyArray]) -> np.ndarray | None:
-    """The result of an equation of single numbers, or None if it is not one to be folded.
+    """Return the result of an equation of single numbers, or None if it cannot be folded.
 
     **Arguments:** `numbers`: of the operands, each a number of any dtype or None.
     """
@@ -33,13 +33,13 @@ def folded_number(equation: JaxEquation, numbers: Sequence[AnyArray]) -> np.ndar
         return None
     kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
     is_float = jnp.issubdtype(dtype, jnp.inexact)
-    if is_float:  # in a wide type, which rounding once more does not show
+    if is_float:  # in a wide dtype, so that a second rounding changes nothing
         wide = np.complex128 if dtype.kind == "c" else np.float64
         numbers = [np.asarray(n).astype(wide) for n in numbers]
     with np.errstate(all="ignore"):
         result = np.asarray(function(*numbers))
         narrow = result.astype(dtype)
-        # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
+        # A number that overflows or underflows in the cast is kept as written (`_literals.py`).
         size = np.abs(result)
         fits = not is_float or jnp.finfo(dtype).tiny <= size <= jnp.finfo(dtype).max
     return result if kept or not (fits or size == 0 or size == np.inf) else narrow

@@ -1,7 +1,7 @@
-"""Forms that many laws have: what moves entries, what goes by order, what needs one exponent.
+"""Forms that many laws have: to move entries, to compare them, to bring them to one exponent.
 
-A primitive that *moves* entries is run twice where each number has its own exponent, on the
-fractions and on the exponents; what goes by *order* is run on ranks, which are integers.
+If each number has its own exponent, a primitive that *moves* entries runs twice: on the fractions
+and on the exponents. A primitive that depends on *order* runs on ranks, which are integers.
 
     law("rev", "x: U -> u", bound=moves, spread=by_moving)(...)  # twice the form for blocks
     law("cummax", "x: U -> u", bound=moves, spread=by_order(1))(...)  # once, on integers
@@ -39,12 +39,12 @@ def is_float(x: Wide) -> bool:
 
 
 def moved(x: Wide, array: Numbers) -> Wide:
-    """The same entries in another order or number, which need not be measured again."""
+    """Return the same entries in another order or number, without measuring them again."""
     return Wide(array, x.exponent, x.extent)
 
 
 def aligned(function: Numeric) -> Evaluate:
-    """A function of operands that have to have one exponent, which its result keeps."""
+    """Return a rule that brings the operands to one exponent, which its result keeps."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         arrays, power = align(xs)
@@ -87,7 +87,7 @@ def by_order(nan: int) -> Callable[[Evaluate], Evaluate]:
 
 
 def reducer_of(jaxpr: Steps) -> str:
-    """The primitive that the function of a reduction is; empty if it has several equations."""
+    """Return the one primitive of a reduction's function; empty if it has several equations."""
     equations = getattr(jaxpr, "jaxpr", jaxpr).eqns
     return equations[0].primitive.name if len(equations) == 1 else ""
 
@@ -96,7 +96,7 @@ def reducer_of(jaxpr: Steps) -> str:
 
 
 def moves(node: Node, records: Records) -> Records:
-    """The first result has the entries of the first operand, perhaps fewer, elsewhere."""
+    """Bound the first result by the first operand, whose entries it moves, perhaps not all."""
     return [records[0], *[None] * (len(node.outputs) - 1)]
 
 
@@ -105,7 +105,7 @@ def each(node: Node, records: Records) -> Records:
 
 
 def joins(*places: int) -> Callable[[Node, Records], Records]:
-    """The result has entries of the operands at some places, of all if none is named."""
+    """Return the bound of a result with entries of the operands at `places`, by default of all."""
 
     def bound(node: Node, records: Records) -> Records:
         chosen = [records[i] for i in places] or records

@@ -1,14 +1,14 @@
 """Bounds of transcendental functions.
 
-Most are monotone or odd, so that the ends of the operand's range give those of the result. What
-matters for exponents: `exp` of something that is never positive is at most 1, a sigmoid, `tanh` or
-`sin` at most 1, and near zero an odd function is as small as its operand.
+Most are monotone or odd, so that the ends of the operand's range give those of the result. Three
+facts matter for exponents. `exp` of a number that is never positive is at most 1. So are a sigmoid,
+`tanh` and `sin`. Near zero, an odd function is as small as its operand.
 
     tanh(node, span(-20.0, 9.0))
     # Record(plus_low=-20.4, plus_high=0.0, minus_low=-20.4, minus_high=0.0, zero=True, ...)
 
-Sharp edge: near a zero of the function that is not zero itself (`log` at 1, `sin` at π) the result
-may be as small as the spacing of the operand; it counts as cancelled.
+Sharp edge: near a zero of the function other than 0 (`log` at 1, `sin` at π), the result may be as
+small as the spacing of the operand; it counts as cancelled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LN2 = math.log(2.0)
 
 
 def _odd(a: Record, bound: Callable[[float, float], tuple[float, float]]) -> Record:
-    """An odd function with `|f(x)|` within `bound(low, high)` of `2^low <= |x| <= 2^high`."""
+    """Bound an odd function, with `|f(x)|` in `bound(low, high)` for `2^low <= |x| <= 2^high`."""
     plus = bound(a.plus_low, a.plus_high) if a.has_plus else (INFINITY, -INFINITY)
     minus = bound(a.minus_low, a.minus_high) if a.has_minus else (INFINITY, -INFINITY)
     return Record(*plus, *minus, a.zero, cancelled=a.cancelled)
@@ -44,7 +44,7 @@ def exp(node: Node, a: Record) -> Record:
     if node.uses[0].value.aval.dtype.kind == "c":  # |exp(z)| = exp(re z)
         a = span(a.low, a.high)
     least, largest = ends(a)
-    return positive(least / LN2, largest / LN2, zero=True)  # of -inf, as in a masked softmax
+    return positive(least / LN2, largest / LN2, zero=True)  # exp(-inf), as in a masked softmax
 
 
 def exp2(node: Node, a: Record) -> Record:
@@ -123,7 +123,7 @@ def erf(node: Node, a: Record) -> Record:
 
 
 def erf_inv(node: Node, a: Record) -> Record:
-    # erf(x)² >= 1 - exp(-x²), from which the bound above.
+    # The upper bound follows from erf(x)² >= 1 - exp(-x²).
     last = math.sqrt((precision(node) - 1) * LN2)
 
     def bound(low: float, high: float) -> tuple[float, float]:
@@ -157,7 +157,7 @@ def asin(node: Node, a: Record) -> Record:
 
 
 def acos(node: Node, a: Record) -> Record:
-    # Just below 1 it is the root of twice the distance.
+    # Just below 1, acos is the root of twice the distance.
     return positive(-precision(node) / 2, 1.66, zero=True, cancelled=True)
 
 

@@ -1,15 +1,15 @@
 """Transcendental and special functions on numbers in a wide range.
 
-`exp(1000)` is an ordinary number here, and `log` of it is 1000 again. Where float64 will do, a
-function is NumPy's. Elsewhere it is put together entry by entry: the exponential splits its
-argument into a power of two and a rest; the logarithm adds `exponent * log 2`; functions that are
-linear at zero (sin, tanh, log1p, erf, ...) keep arguments that float64 cannot hold.
+`exp(1000)` is an ordinary number here, and `log` of it is 1000 again. Where float64 suffices, NumPy
+computes a function. Elsewhere a function works entry by entry. The exponential splits its argument
+into a power of two and a rest. The logarithm adds `exponent * log 2`. Functions that are linear at
+zero (sin, tanh, log1p, erf, ...) keep arguments that underflow in float64.
 
     >>> exp_of(np.array([1.0, 1000.0])).exponent
     array([   1, 1443])
 
-All forms here are for blocks and spread numbers alike. Their bounds are in `_function_bounds`, what
-runs them at exponents in `_identities`; the table at the end is of all three, by name.
+All forms here are for blocks and spread numbers alike. `_function_bounds` has their bounds, and
+`_identities` runs them at exponents. The table at the end joins all three by name.
 
 Sharp edge: a function with no known form far from 1 (zeta, the incomplete gammas) is unknown for
 arguments beyond float64.
@@ -54,7 +54,7 @@ _TINY, _HUGE = 2.0**-1000, 2.0**1000  # between them, float64 is comfortable
 
 
 def _ends(x: Wide) -> tuple[float, float]:
-    """Bounds in log2 of the magnitudes, cheaply; (0, 0) if there are none."""
+    """Return cheap bounds in log2 of the magnitudes; (0, 0) if there are none."""
     if is_spread(x):
         return -math.inf, math.inf
     low, high = x.extent or extent(x.array)
@@ -62,7 +62,7 @@ def _ends(x: Wide) -> tuple[float, float]:
 
 
 def _is_near(x: Wide) -> bool:
-    """Whether float64 holds all numbers with room to spare."""
+    """True if float64 holds all numbers with room to spare."""
     if type(x.exponent) is int and x.exponent == 0:
         return True
     low, high = _ends(x)
@@ -70,7 +70,7 @@ def _is_near(x: Wide) -> bool:
 
 
 def _piecewise(which: np.ndarray, rest: Wide, other: Callable[[], Wide]) -> Wide:
-    """`other()` where a condition holds, else the rest."""
+    """Return `other()` where a condition holds, else the rest."""
     return choose(which, rest, other()) if np.any(which) else rest
 
 
@@ -78,7 +78,7 @@ def _piecewise(which: np.ndarray, rest: Wide, other: Callable[[], Wide]) -> Wide
 
 
 def exp_of(t: Numbers) -> Wide:
-    """`exp(t)` for float64 or complex numbers of any size."""
+    """Return `exp(t)` for float64 or complex numbers of any size."""
     t = np.asarray(t)
     if np.all(np.abs(t.real) < 700.0):
         return Wide(np.exp(t))
@@ -91,7 +91,7 @@ def exp_of(t: Numbers) -> Wide:
 
 
 def exp2_of(t: Numbers) -> Wide:
-    """`2**t` for float64 numbers of any size."""
+    """Return `2**t` for float64 numbers of any size."""
     t = np.asarray(t)
     if np.all(np.abs(t) < 1000.0):
         return Wide(np.exp2(t))
@@ -101,7 +101,7 @@ def exp2_of(t: Numbers) -> Wide:
 
 
 def log_of(x: Wide, function: Numeric = np.log, unit: float = LOG2) -> Numbers:
-    """The logarithm in float64, to full precision also near one."""
+    """Return the logarithm in float64, to full precision also near one."""
     if _is_near(x):
         return function(as_float(x))
     out = function(x.array) + np.where(is_number(x.array), x.exponent, 0) * unit
@@ -140,7 +140,7 @@ def logistic(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def _linear(function: Callable[[Wide], Wide], slope: float = 1.0) -> Evaluate:
-    """A function that is `slope * x` below 2^-60, to float64's precision."""
+    """Return the rule of a function that is `slope * x` below 2^-60, to float64's precision."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x = xs[0]
@@ -159,7 +159,7 @@ def _of_float64(function: Numeric) -> Callable[[Wide], Wide]:
 
 
 def _scipy(name: str) -> Numeric:
-    """A function of SciPy, imported at its first use: `import tanjax` stays free of SciPy."""
+    """Return a function of SciPy that its first use imports, so that `import tanjax` does not."""
 
     def call(*arrays: Numbers) -> Numbers:
         import scipy.special
@@ -266,7 +266,7 @@ def erfc(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def power(node: Node, xs: list[Wide]) -> list[Wide]:
-    """`x**y`: by products for one whole exponent, else by the logarithm where float64 ends."""
+    """Return `x**y`: by products for one whole exponent, else by the logarithm beyond float64."""
     x, y = xs
     if not is_float(x):
         return [Wide(np.power(x.array, y.array))]
@@ -293,10 +293,10 @@ def _power_by_logarithm(x: Wide, t: Numbers) -> Wide:
 
 
 def _plain(function: Numeric, far: ToWide | None = None, tiny: bool = False) -> Evaluate:
-    """A function evaluated at its true value.
+    """Return the rule of a function that is evaluated at its true value.
 
-    **Arguments:** `far`: what it is, for one operand, where that is out of float64's range; `tiny`:
-    it is as good as constant at zero.
+    **Arguments:** `far`: the function of one operand that is out of float64's range; `tiny`: the
+    function is as good as constant at zero.
     """
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
@@ -316,10 +316,10 @@ def _far_from_one(order: Numbers, x: Numbers, limit: float) -> np.ndarray:
 
 
 def _as_far_as_jax(name: str, is_far: Numeric = _far_from_one) -> Evaluate:
-    """A function of SciPy, where JAX's own is right in its type.
+    """Return the rule of a SciPy function, for operands where JAX's own is right in its dtype.
 
-    Its sums of powers leave the range far away: in float32 `zeta(2, 1e20)` is 0, and others are
-    NaN; `igammac(1e-30, x)` is what is left of 1 less a number near it.
+    JAX's sums of powers leave the range far away: in float32 `zeta(2, 1e20)` is 0, and others are
+    NaN. `igammac(1e-30, x)` is 1 minus a number near 1.
     """
     plain = _plain(_scipy(name))
 
@@ -338,7 +338,7 @@ def _digamma_far(x: Wide, large: np.ndarray) -> Wide:
 
 
 def _lgamma_far(x: Wide, large: np.ndarray) -> Wide:
-    """`-log|x|` near zero; Stirling's `x (log x - 1)` far away, infinite at negative numbers."""
+    """Return `-log|x|` near zero, else Stirling's `x (log x - 1)`, or inf at negative numbers."""
     logs = log_of(Wide(np.abs(x.array), x.exponent))
     grown = times(x, Wide(np.where(x.array > 0, logs - 1.0, -np.inf)))
     return choose(large, Wide(-logs), grown)
@@ -413,7 +413,7 @@ for _name, _evaluate in _TABLE.items():
 
 
 def _is_negative(node: Node, position: int) -> bool:
-    """Whether the base of a power is divided by, as far as is known at planning time."""
+    """True if the operand is the base of a known negative power, which divides by it."""
     power = number_of(node.uses[1].value)
     return position == 0 and power is not None and power.real < 0
 

@@ -1,10 +1,10 @@
-"""Functions with a law for powers of two: what they are of numbers that no plain number holds.
+"""Identities for functions of numbers that overflow or underflow, by powers of two.
 
 `exp(x)` can be stored at any exponent: `x = n·log 2 + r` with an integer `n` and a small `r`, so
 that `exp(x)·2^-s = exp(r)·2^(n-s)`. `log(v·2^t) = log v + t·log 2`. A sine of a tiny number is the
-number, an inverse hyperbolic sine of a huge one a logarithm, and a hyperbolic tangent 1: there an
-operand may overflow, since infinity has the right limit. They are used only where a plan needs
-them, because they cost several operations; everywhere else the primitive itself runs.
+number, and an inverse hyperbolic sine of a huge number is a logarithm. A hyperbolic tangent of a
+huge number is 1: there an operand may overflow, since infinity has the right limit. Identities cost
+several operations, so a plan uses them only where it must; elsewhere the primitive itself runs.
 
     IDENTITIES["log1p"](node, [stored], exponents)  # of the node's use and result
 
@@ -45,9 +45,9 @@ def _number(value: float, like: Array) -> Array:
 
 
 def _of_one(law: Callable[[Array, Array, int, int, Apply], Array]) -> Replay:
-    """A law `(stored, plain, t, s, f)`, its result at `s`, for equations with any exponent.
+    """Return the replay of a law `(stored, plain, t, s, f)`, whose result is at exponent `s`.
 
-    `plain` is the true number, 0 or inf where it does not fit; `f` the primitive itself.
+    `plain` is the true number, or 0 or inf if it underflows or overflows; `f` is the primitive.
     """
 
     def identity(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
@@ -68,7 +68,7 @@ def _of_one(law: Callable[[Array, Array, int, int, Apply], Array]) -> Replay:
 
 
 def exp_at(x: Array, s: int) -> Array:
-    """`exp(x) · 2^-s`."""
+    """Return `exp(x) · 2^-s`."""
     high, low = _LOG2_PARTS[np.dtype(x.dtype)]
     limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(s)
     n = jnp.clip(jnp.round(x * _number(1 / math.log(2), x)), -limit, limit)
@@ -77,7 +77,7 @@ def exp_at(x: Array, s: int) -> Array:
 
 
 def exp2_at(x: Array, s: int) -> Array:
-    """`2^x · 2^-s`."""
+    """Return `2^x · 2^-s`."""
     limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(s)
     n = jnp.clip(jnp.round(x), -limit, limit)
     return times_power(jnp.exp2(x - n), _integer(n) - np.int32(s))
@@ -88,7 +88,7 @@ def _integer(n: Array) -> Array:
 
 
 def _exponential(of_real: Callable[[Array, int], Array], unit: float) -> Replay:
-    """The size of a complex exponential is that of its real part; the rest is an angle."""
+    """Return the replay of an exponential; a complex one has the size of its real part."""
 
     def law(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
         if not s:
@@ -126,7 +126,7 @@ def _logistic(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
 
 
 def _erfc(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
-    """Of large numbers by the asymptotic series, which has all digits of float32 from 8 on."""
+    """Use the asymptotic series from 8 on, where it has all digits of float32."""
     single = x.dtype == jnp.float32
     if not s or not single:
         return convert(f(x), -s)
@@ -143,7 +143,7 @@ def _erfc(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
 
 
 def _log_of(v: Array, x: Array, t: int, binary: bool = False) -> Array:
-    """The logarithm of `v · 2^t`, which is `x` where that fits."""
+    """Return the logarithm of `v · 2^t`, which is `x` where that fits."""
     log, unit = (jnp.log2, 1.0) if binary else (jnp.log, math.log(2))
     size = jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
     # Near 1 the two terms would cancel; there the number itself fits.
@@ -182,7 +182,7 @@ def _acosh(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
 def _near_zero(
     v: Array, x: Array, t: int, s: int, f: Apply, order: int, slope: float = 1.0
 ) -> Array:
-    """`f(x) · 2^-s` where `f(x) = slope · x` up to a share of `x^order`."""
+    """Return `f(x) · 2^-s`, where `f(x) = slope · x` up to a share of `x^order`."""
     small = 2.0 ** -((jnp.finfo(x.dtype).nmant + 2) // order)
     tiny = convert(v if slope == 1.0 else v * _number(slope, v), t - s)
     return jnp.where(jnp.abs(x) < small, tiny, convert(f(x), -s))
@@ -193,12 +193,12 @@ def _odd(slope: float = 1.0) -> Replay:
 
 
 def _plain(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
-    """True where 0 and a tiny number, or infinity and a huge one, give the same result."""
+    """Apply `f`, for which 0 and a tiny number, or inf and a huge one, give the same result."""
     return convert(f(x), -s)
 
 
 def _whole(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
-    """`floor`, `ceil`, `round`: a huge number is whole, and a tiny one has a sign."""
+    """Apply `floor`, `ceil` or `round`: a huge number is whole, and a tiny one has a sign."""
     huge = ~(jnp.abs(x) < 2.0 ** jnp.finfo(x.dtype).nmant)
     smallest = jnp.copysign(_number(float(jnp.finfo(x.dtype).smallest_normal), x), v)
     seen = jnp.where((jnp.abs(x) < jnp.abs(smallest)) & (v != 0), smallest, x)
@@ -206,7 +206,7 @@ def _whole(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
 
 
 def _atan2(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
-    """Of numbers at exponents of their own; far to the right of 0 it is their quotient."""
+    """Apply `atan2` to numbers at two exponents; far to the right of 0 it is their quotient."""
     out, (i, j) = node.outputs[0], map(e.of, node.uses)
     s = e.of(out)
     if i == j and not s:
@@ -222,7 +222,7 @@ def _atan2(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
 
 
 def _convert_element_type(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
-    """Between types at any exponents, in the wider of the two."""
+    """Cast between dtypes at any exponents, in the wider of the two."""
     use, out, (x,) = node.uses[0], node.outputs[0], operands
     t, s, dtype = e.of(use), e.of(out), out.aval.dtype
     if not (t or s) or (t == s and use.value.is_floating and out.is_floating):
@@ -236,7 +236,7 @@ def _convert_element_type(node: Node, operands: list[Array], e: Exponents) -> li
 
 
 def _gather(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
-    """A number that is filled in is stored at the exponent of the result."""
+    """Store the fill value at the exponent of the result."""
     fill, s = node.params["fill_value"], e.of(node.outputs[0])
     if fill is None or not s or not is_floating(node.outputs[0].aval):
         return _compat.bind(node.equation, operands)

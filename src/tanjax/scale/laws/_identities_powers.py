@@ -1,14 +1,15 @@
-"""Powers and products whose operands or results no plain number holds.
+"""Powers and products whose operands or results overflow or underflow.
 
-`(m·2^e)^y = m^y · 2^n · 2^f` with an integer `n` and a fraction `f` of `e·y`, which is formed in
-twice the length of the dtype: `m` is near 1 and so is its power, and `n` is as large as it likes.
+`(m·2^e)^y = m^y · 2^n · 2^f`, where `n` is the integer part and `f` the fraction of `e·y`, computed
+in twice the length of the dtype. `m` is near 1 and so is its power; `n` may have any size.
 Products of many numbers keep their exponents in an integer beside them.
 
     (x * x) ** (1 / 3)  # of 1e20 in float32: 2.154e13
 
 Sharp edges. A power like `1 / 3` is a rounded number; times an exponent of 130 its error is six
-units in the last place of the result. Where it is within rounding of a fraction of small numbers,
-that fraction is meant. Of complex powers only those are here whose exponents are whole.
+units in the last place of the result. So a power within rounding of a fraction of small numbers
+counts as that fraction. A complex power runs as it is: the exponent of its result is the power
+times that of its base.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ SIMPLE = 12  # the largest denominator of a fraction that a rounded power is tak
 
 
 def meant(number: float, dtype: DType) -> Fraction:
-    """The fraction that was rounded to a number: `1 / 3` for 0.33333334."""
+    """Return the fraction that was rounded to a number: `1 / 3` for 0.33333334."""
     simple = Fraction(number).limit_denominator(SIMPLE)
     unit = float(jnp.finfo(dtype).eps) / 2 * max(1.0, abs(number))
     return simple if abs(float(simple) - number) <= unit else Fraction(number)
 
 
 def number_of(value: Value) -> Any:
-    """The one number that every entry of a value is known to be at planning time, or None."""
+    """Return the number that all entries of a value equal, if known at planning time, or None."""
     while value.constant is None and value.node is not None:
         if value.node.primitive not in ("broadcast_in_dim", "convert_element_type", "copy"):
             return None
@@ -77,7 +78,7 @@ def pow_(node: Node, operands: list[Array], at: Exponents) -> list[Array]:
 
 
 def _power(x: Array, y: Number, exact: Fraction | None, node: Node, at: Exponents) -> Array:
-    """`(x·2^t)^y · 2^-s`. `exact`: the power, where it is known; then `y` is that, rounded."""
+    """Return `(x·2^t)^y · 2^-s`. `exact`: the power, if known; then `y` is `exact`, rounded."""
     t, s = at.of(node.uses[0]), at.of(node.outputs[0])
     m, e = split(jnp.abs(x))
     e = e + np.int32(t)
@@ -88,7 +89,7 @@ def _power(x: Array, y: Number, exact: Fraction | None, node: Node, at: Exponent
         root, more = split(root)
         whole = whole + (more << np.int32(halvings))
     for _ in range(halvings):
-        root = lax.optimization_barrier(root * root)  # or XLA computes it anew wherever it is used
+        root = lax.optimization_barrier(root * root)  # or XLA computes it again at every use
     result = times_power(root * jnp.power(jnp.asarray(2.0, y.dtype), part), whole - np.int32(s))
     result = jnp.where(x < 0, result * jnp.power(jnp.sign(x), y), result)
     ordinary = (x != 0) & jnp.isfinite(x) & jnp.isfinite(y)
@@ -97,7 +98,7 @@ def _power(x: Array, y: Number, exact: Fraction | None, node: Node, at: Exponent
 
 
 def _times_integer(y: Number, e: Array, s: int, exact: Fraction | None) -> tuple[Array, Array]:
-    """`y · e` as an integer and a fraction; a product far out of range is as good as any other."""
+    """Return `y · e` as an integer and a fraction; a product far out of range is clamped."""
     q = e.astype(y.dtype)
     product = y * q
     rest = product_error(y, q, product)
@@ -111,10 +112,9 @@ def _times_integer(y: Number, e: Array, s: int, exact: Fraction | None) -> tuple
 
 
 def _halvings(node: Node, s: int, exact: Fraction | None) -> int:
-    """How often the power of a number near 1 has to be halved so that it fits.
+    """Return how often the exponent of a number near 1 has to be halved so that its power fits.
 
-    It is at most the square root of 2 to the power; and no larger than the result, which fits at
-    its exponent.
+    The power is at most `√2^y`, and no larger than the result, which fits at its exponent.
     """
     bits = jnp.finfo(node.outputs[0].aval.dtype).maxexp
     largest = abs(s) + 2.0 * bits

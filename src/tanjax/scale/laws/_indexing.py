@@ -6,7 +6,7 @@ same for both: an axis of the operand is indexed by its start (from the index ar
 axis) plus its place within the window.
 
 Out of bounds, a gather clamps its window or fills, and a scatter drops it, by the mode. Sharp edge:
-a scatter with a function of its own is not known (add, mul, min, max and overwriting are).
+a scatter with a user's function has no law (add, mul, min, max and overwriting have).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Index: TypeAlias = tuple[np.ndarray, ...]  # by axis, where entries are
 
 
 def _along(values: np.ndarray, axes: list[int], rank: int) -> np.ndarray:
-    """An array whose axes become the given ones of `rank`, so that it broadcasts over the rest."""
+    """Return an array whose axes become the given ones of `rank`, to broadcast over the rest."""
     shape = [1] * rank
     for axis, size in zip(axes, np.shape(values), strict=True):
         shape[axis] = size
@@ -50,7 +50,7 @@ def _along(values: np.ndarray, axes: list[int], rank: int) -> np.ndarray:
 
 
 class _Places:
-    """Where each entry of the result (updates) of a gather (scatter) is in the operand."""
+    """The place in the operand of each entry of a gather's result, or of a scatter's updates."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ def gather_spread(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def _gathered(node: Node, x: Wide, where: Wide) -> tuple[np.ndarray, bool | np.ndarray]:
-    """The entries, those out of bounds clamped, and which are within."""
+    """Return the entries, with places out of bounds clamped, and a mask of those within."""
     p, shape = node.params, shape_of(node)
     d, array = p["dimension_numbers"], np.asarray(x.array)
     places = _Places(
@@ -135,7 +135,7 @@ def _gathered(node: Node, x: Wide, where: Wide) -> tuple[np.ndarray, bool | np.n
 
 
 def _fill(given: Fill | None, dtype: DType) -> Fill:
-    """The fill of a gather out of bounds: NaN, the least signed or largest unsigned integer."""
+    """Return the fill out of bounds: NaN, the least signed or the largest unsigned integer."""
     if given is not None:
         return np.asarray(given, dtype)
     if dtype.kind == "b":
@@ -146,7 +146,7 @@ def _fill(given: Fill | None, dtype: DType) -> Fill:
 
 
 def _scatter(combine: np.ufunc | None) -> Evaluate:
-    """A scatter that writes (`combine` is None) or combines by a ufunc."""
+    """Return the rule of a scatter that writes (`combine` is None) or combines by a ufunc."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         if combine is np.multiply and is_float(xs[2]) and _may_leave(xs):
@@ -168,7 +168,7 @@ def _scatter(combine: np.ufunc | None) -> Evaluate:
 def places_of_updates(
     node: Node, shape: tuple[int, ...], where: Numbers, updates: np.ndarray
 ) -> tuple[Index, np.ndarray | EllipsisType]:
-    """The index of each update of a scatter in the operand, and which updates are not dropped."""
+    """Return the index in the operand of each update of a scatter, and which updates are kept."""
     p = node.params
     d = p["dimension_numbers"]
     batches = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
@@ -189,7 +189,7 @@ def places_of_updates(
 
 
 def _may_leave(xs: list[Wide]) -> bool:
-    """Whether the products that a scatter makes may leave the range of float64."""
+    """True if the products of a scatter may leave the range of float64."""
     if xs[2].exponent:
         return True
     low, high = extent(xs[2].array)
@@ -197,7 +197,7 @@ def _may_leave(xs: list[Wide]) -> bool:
 
 
 def _operands(combine: np.ufunc | None, xs: list[Wide]) -> tuple[int, list[np.ndarray]]:
-    """Operand and updates at one exponent, but for products, whose factors are pure numbers."""
+    """Return operand and updates at one exponent; factors of products are pure numbers."""
     pair = [xs[0], xs[2]]
     if combine is np.multiply:
         return xs[0].exponent, [np.asarray(x.array) for x in pair]
@@ -212,7 +212,7 @@ def _added(node: Node, records: Records) -> Records:
     if node.primitive == "scatter-sub":
         updates = negate(updates)
     count = 1 if node.params["unique_indices"] else math.prod(node.uses[2].value.aval.shape)
-    # What is left alone, and sums of up to `count` updates and an entry of the operand.
+    # An entry of the operand gets no update, or a sum of up to `count` of them.
     both = union(updates, sum_of(updates, max(count, 1)))._replace(zero=True)
     return [add(into, both)]
 
@@ -281,7 +281,7 @@ def pivots_to_permutation(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def permutation(pivots: np.ndarray, size: int) -> np.ndarray:
-    """The permutation that a sequence of row swaps makes (LAPACK's pivots)."""
+    """Return the permutation that a sequence of row swaps makes (LAPACK's pivots)."""
     rows = pivots.reshape(-1, pivots.shape[-1])
     out = np.tile(np.arange(size), (len(rows), 1))
     for one, swaps in zip(out, rows, strict=True):

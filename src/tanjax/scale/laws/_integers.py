@@ -1,7 +1,7 @@
 """Integers, bits and truth values, which have no exponent.
 
-They are kept in their own NumPy type, so that they wrap around as JAX's do. Where the two differ it
-is at the edges: of shifts by more than the width nothing is left.
+They keep their NumPy dtype, so that they wrap around as in JAX. NumPy and JAX differ at the edges:
+in JAX, a shift by more than the width leaves nothing.
 
     LAWS["shift_left"].evaluate(node, [Wide(np.int32(1)), Wide(np.int32(40))])  # 0
 """
@@ -54,7 +54,7 @@ law("argmin", "x: U -> -", evaluate=_position(np.argmin), spread=by_order(-1))
 
 
 def _shift(function: Numeric, unsigned: bool, arithmetic: bool = False) -> Evaluate:
-    """A shift: by as many bits as there are or more, nothing is left (but the sign)."""
+    """Return the rule of a shift; by the width or more, it leaves nothing except a sign."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         a, by = (np.asarray(x.array) for x in xs)
@@ -93,7 +93,7 @@ def leading_zeros(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @law("mulhi", PLAIN)
 def multiply_high(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The upper half of the product of two integers."""
+    """Return the upper half of the product of two integers."""
     a, b = (np.asarray(x.array) for x in xs)
     product = a.astype(object) * b.astype(object)
     return [Wide(np.asarray(product >> (a.dtype.itemsize * 8)).astype(a.dtype))]

@@ -1,7 +1,7 @@
-"""One law per primitive: all that the scale graph, and `tj.lift`, know about it.
+"""One law per primitive: all its facts for the scale graph and `tj.lift`.
 
-What a product does to units, it does to powers of two; how it is run on numbers and how it is
-bounded belong beside that. So each primitive has one `Law` in `LAWS`, written where its family is.
+A product treats powers of two as it treats units; its functions on numbers and on bounds belong
+beside that. So each primitive has one `Law` in `LAWS`, written in the module of its family.
 
     @law("mul", "a: u, b: v -> u*v", bound=known(multiply), spread=True)
     def multiplied(node, xs):
@@ -13,11 +13,11 @@ bounded belong beside that. So each primitive has one `Law` in `LAWS`, written w
 The estimate of magnitudes runs the traced program in a range where nothing overflows. Running it
 with JAX would compile every primitive (10 ms each) and could not leave the range of float64. So a
 law has a function `(node, operands) -> results` on NumPy arrays with an exponent (`Wide`), and
-another one on bounds (`Record`), for what is too large to be run.
+another one on bounds (`Record`), for arrays that are too large to run.
 
-Sharp edges. `evaluate` is called under `np.errstate(all="ignore")`, on settled operands, and
-returns results that need not be settled. It is for blocks, which have one exponent, unless `spread`
-says more; it raises `Apart` where it finds out itself that no block will do.
+Sharp edges. `evaluate` is called under `np.errstate(all="ignore")`, on normalised operands; its
+results need not be normalised. It is for blocks, which have one exponent, unless `spread` allows
+more. It raises `Apart` if it finds that no block holds the numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LARGEST, SMALLEST = 1, -1  # ends of the numbers of a value
 
 
 class Many(enum.Enum):
-    """How many numbers become one entry, so that some on the way to it may leave the range."""
+    """The way in which many numbers become one entry; partial results may leave the range."""
 
     TERMS = "added up, one after the other"
     PRODUCTS = "multiplied in pairs, which are added up"
@@ -69,17 +69,19 @@ class Law:
     **Fields:** `signature`: its units (`tanjax.units`), operand by operand, or a function from the
     equation to that; exponents and units of `tj.lift` follow. `each`: the signature is that of one
     operand and its result, and each operand has a result. `rows`: `(node, magnitudes) -> rows`,
-    where exponents do not follow from the signature. `evaluate`: the primitive on wide numbers;
-    `spread`: the same where each entry has an exponent; `work`: how many elementary operations it
-    takes per element of its largest array, or a function `(node, operands)` that says how many in
-    all. `bound`: the records of the results; `real_only`: neither bounds nor `replay` are for
-    complex numbers. `replay`: the primitive at any exponents, where no conversion will do.
-    `vanish`: what it does with numbers that are too small (`_vanish.py`). `many`: how many numbers
-    become one entry; `products`: the values of which products make a result, and must keep their
-    digits; `eigenvalues`: the first result is garbled where the operand is large or small. `tails`:
-    of how many operands an infinity is meant as a large number. `end`: the end of the operands that
-    counts; `inverts`: whether an operand counts at its other end, where `vanish` does not say.
-    `fold`: the primitive on single numbers that are known at planning time.
+    if exponents do not follow from the signature.
+
+    `evaluate`: the primitive on wide numbers; `spread`: the same where each entry has an exponent;
+    `work`: its elementary operations per element, or a function `(node, operands)` that returns
+    their number. `bound`: the records of the results; `real_only`: neither bounds nor `replay` are
+    for complex numbers. `replay`: the primitive at any exponents, if conversions do not suffice.
+
+    `vanish`: its treatment of numbers that are too small (`_vanish.py`). `many`: the way in which
+    many numbers become one entry; `products`: the values whose products make a result and must
+    keep their digits; `eigenvalues`: the first result is garbled if the operand is large or small.
+    `tails`: the number of operands whose infinities mean large numbers. `end`: the end of the
+    operands that counts; `inverts`: whether an operand counts at its other end, if `vanish` does
+    not tell. `fold`: the primitive on single numbers that are known at planning time.
     """
 
     signature: Units = ""
@@ -101,7 +103,7 @@ class Law:
     fold: Numeric | None = None
 
     def units(self, equation: JaxEquation) -> str:
-        """The signature of an equation; empty if there is none."""
+        """Return the signature of an equation; empty if there is none."""
         text = self.signature
         return text if isinstance(text, str) else text(equation)
 
@@ -119,8 +121,8 @@ def law(
 ) -> Callable[[F], F]:
     """Write the law of some primitives, named with spaces between; decorates `evaluate`.
 
-    **Arguments:** `spread`: whether `evaluate` is right for spread operands as it stands, or a
-    function that makes of it what is; others: as in `Law`.
+    **Arguments:** `spread`: True if `evaluate` also handles spread operands, or a function that
+    turns it into one that does; others: as in `Law`.
     """
 
     def evaluated(function: F) -> F:
@@ -139,7 +141,7 @@ def write(names: str, new: Law) -> None:
 
 
 def spread_form(names: str) -> Callable[[F], F]:
-    """Register what the laws of some primitives run where blocks do not hold the numbers."""
+    """Register the form of some laws for numbers that blocks do not hold."""
 
     def register(function: F) -> F:
         for name in names.split():
@@ -150,7 +152,7 @@ def spread_form(names: str) -> Callable[[F], F]:
 
 
 def applied(node: Node, law: Law, xs: list[Wide]) -> list[Wide]:
-    """The results of a law, or of its other form where blocks do not hold the numbers."""
+    """Return the results of a law, or of its spread form if blocks do not hold the numbers."""
     try:
         for x in xs:
             if type(x.exponent) is not int:
@@ -165,7 +167,7 @@ def applied(node: Node, law: Law, xs: list[Wide]) -> list[Wide]:
 
 
 def work_of(node: Node, law: Law, xs: list[Any]) -> float:
-    """About how many elementary operations a law takes on these operands."""
+    """Return about how many elementary operations a law takes on these operands."""
     work = law.work
     if callable(work):
         return work(node, xs)
@@ -178,17 +180,17 @@ def work_of(node: Node, law: Law, xs: list[Any]) -> float:
 
 
 def law_of(node: Node | None) -> Law:
-    """The law of the primitive of a node."""
+    """Return the law of the primitive of a node."""
     return UNKNOWN if node is None else LAWS.get(node.primitive, UNKNOWN)
 
 
 def vanish_of(node: Node) -> Vanish:
-    """The treatment of numbers too small for their dtype by the primitive of a node."""
+    """Return how the primitive of a node treats numbers too small for their dtype."""
     return law_of(node).vanish
 
 
 def known(function: Callable[..., Record | None]) -> Bound:
-    """A bound from `(node, *records) -> record`: unknown if an operand is unknown."""
+    """Return a bound from `(node, *records) -> record`: None if an operand is unknown."""
 
     def bound(node: Node, records: Records) -> Records:
         return [None if None in records else function(node, *records)]

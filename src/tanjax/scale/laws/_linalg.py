@@ -1,11 +1,11 @@
 """Factorisations, triangular systems and Fourier transforms on numbers with an exponent.
 
-A factorisation is homogeneous: of `A·2^s`, Cholesky's factor has exponent s/2, singular values and
-eigenvalues s, orthogonal factors 0. Where two factors are packed into one matrix (LU), each has its
-own exponent. LAPACK through NumPy and SciPy; a matrix that is not positive definite gives NaN as in
-JAX, and no error. Where the numbers of a matrix are too far apart for one exponent:
+A factorisation is homogeneous: for `A·2^s`, Cholesky's factor has exponent s/2, singular values and
+eigenvalues s, orthogonal factors 0. If two factors are packed into one matrix (LU), each has its
+own exponent. LAPACK runs through NumPy and SciPy; a matrix that is not positive definite gives NaN
+as in JAX, and no error. If the numbers of a matrix are too far apart for one exponent:
 
-| primitive | what is run |
+| primitive | computation |
 | --- | --- |
 | Cholesky | the matrix with a diagonal of ones, by powers of two for its rows and columns |
 | QR, LU | the matrix with columns of one size; LU by elimination where that is not enough |
@@ -16,8 +16,8 @@ JAX, and no error. Where the numbers of a matrix are too far apart for one expon
     array([[701, 701],
            [  1, 701]])
 
-Sharp edges: signs of vectors and the order of operations are LAPACK's; they may differ from those
-of another backend, their magnitudes do not. Elimination refuses matrices of more than 256 rows.
+Sharp edges: signs of vectors and the order of operations are LAPACK's. They may differ from those
+of another backend; magnitudes do not. Elimination refuses matrices of more than 256 rows.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from ._indexing import permutation
 from ._law import LAWS, Evaluate, Many, known, law, spread_form
 from ._powers_of_two import convert
 
-# Of the largest in a column: below, products leave float64 (`test_systems_in_any_units`).
+# A share of the largest in a column; below it, products leave float64
+# (`test_systems_in_any_units`).
 _LEAST = 2.0**-500
 _MOST = 256  # rows of an elimination, 0.3 s of the first call's budget
 
 
 def _cube(node: Node, xs: list[Wide]) -> float:
-    """About the work of a factorisation, at NumPy's speed."""
+    """Return about the work of a factorisation, at NumPy's speed."""
     shape = xs[0].array.shape
     return xs[0].array.size * shape[-1] + 50 * math.prod(shape[:-2])
 
@@ -61,7 +62,7 @@ def _matrices(array: Numbers) -> np.ndarray:
 
 
 def _packed(array: np.ndarray, upper: Exponent, lower: Exponent) -> Wide:
-    """Two triangles in one matrix, the diagonal in the upper one, with an exponent each."""
+    """Return a matrix of two triangles, the diagonal in the upper one, with an exponent each."""
     rows, columns = array.shape[-2:]
     below = np.tri(rows, columns, -1, bool)
     powers = np.where(np.broadcast_to(below, array.shape), lower, upper)
@@ -69,7 +70,7 @@ def _packed(array: np.ndarray, upper: Exponent, lower: Exponent) -> Wide:
 
 
 def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
-    """The part of a matrix that a triangular solve reads; zeros elsewhere."""
+    """Return the part of a matrix that a triangular solve reads; zeros elsewhere."""
     rows, columns = x.array.shape[-2:]
     keep = np.tri(rows, columns, -1 if unit else 0, bool)
     if not lower:
@@ -83,9 +84,9 @@ def _transposed(x: Wide) -> Wide:
 
 
 def _of_largest(*powers: int, axes: tuple[int, ...] = (-2, -1)) -> Callable[[Evaluate], Evaluate]:
-    """The form of a rule for blocks that runs on numbers at the largest exponent along axes.
+    """Return a form of a rule for blocks, which runs at the largest exponent along `axes`.
 
-    **Arguments:** `powers`: to which each result has this exponent.
+    **Arguments:** `powers`: how many times this exponent each result has.
     """
 
     def form(rule: Evaluate) -> Evaluate:
@@ -105,7 +106,7 @@ def _of_largest(*powers: int, axes: tuple[int, ...] = (-2, -1)) -> Callable[[Eva
 
 
 def _bounds(node: Node, high: float, factors: float) -> Records:
-    """Values up to 2^high in real results of one dimension less, factors in the others."""
+    """Bound results of one dimension less by 2^high, the others by 2^factors."""
     rank = len(node.uses[0].value.aval.shape)
     return [
         span(-INFINITY, high if len(out.aval.shape) < rank else factors) for out in node.outputs
@@ -121,7 +122,7 @@ def _spectral(node: Node, records: Records) -> Records:
 
 
 def _rows_of_bits(node: Node) -> float:
-    """log2 of the number of rows, by which the factors of `lu` are expected to grow."""
+    """Return log2 of the number of rows: the expected growth of the factors of `lu`."""
     return math.log2(max(node.uses[0].value.aval.shape[-2], 1))
 
 
@@ -133,7 +134,7 @@ def _orthogonal(node: Node, records: Records) -> Records:
 
 
 def _upper(place: int) -> Callable[[Value], Sequence[Value]]:
-    """Of the factors the upper one, in the result at a place; the other has numbers up to 1."""
+    """Return the upper factor, the result at `place`; the other factor has numbers up to 1."""
     return lambda value: [value] if value.node and value is value.node.outputs[place] else []
 
 
@@ -167,7 +168,7 @@ def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def _solve_units(equation: JaxEquation) -> str:
-    # Of a unit diagonal, `a` is a factor packed together with another one, which has a unit.
+    # With a unit diagonal, `a` is packed together with another factor, which has a unit.
     return f"a: {'*' if equation.params['unit_diagonal'] else 'u'}, b: v -> " + (
         "v" if equation.params["unit_diagonal"] else "v/u"
     )
@@ -191,14 +192,14 @@ def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
 def products_leave(
     node: Node, xs: list[Wide], x: Wide, exponents: tuple[int, int]
 ) -> tuple[Wide, int]:
-    """A solution, NaN where its product with a number beside the diagonal is lost.
+    """Return a solution, NaN where its product with a number beside the diagonal is lost.
 
-    The product is too large, or it counts beside the largest of the right-hand side, and the number
-    of the solution is flushed.
+    A product is lost if it overflows. It is also lost if the number of the solution is flushed
+    although the product counts beside the largest of the right-hand side.
 
     **Arguments:** `exponents`: of the right-hand side and the solution.
 
-    **Returns:** also how many numbers these are.
+    **Returns:** also how many numbers are lost.
     """
     p, dtype = node.params, dtype_of(node)
     smallest, largest = normal_range(dtype)
@@ -230,7 +231,7 @@ def _solved(a: Wide, b: Wide, lower: bool, unit: bool) -> Wide:
 
 
 def _substitute(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
-    """Forward or backward substitution; a zero on the diagonal gives infinities, no error."""
+    """Substitute forward or backward; a zero on the diagonal gives infinities, no error."""
     x = np.zeros(b.shape, np.result_type(a, b))
     size = a.shape[-1]
     for i in range(size) if lower else range(size - 1, -1, -1):
@@ -311,7 +312,7 @@ def qr(node: Node, xs: list[Wide]) -> list[Wide]:
     bound=known(lambda node, a, taus: span(-INFINITY, 0.0)),
 )
 def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The first columns of a product of reflections `1 - tau v v*`."""
+    """Return the first columns of a product of reflections `1 - tau v v*`."""
     reflections = _triangle(xs[0], True, True)  # above them, there may be another factor
     a, taus = (np.asarray(in_float64(x, tiny=True)) for x in (reflections, xs[1]))
     rows, columns = a.shape[-2:]
@@ -434,7 +435,7 @@ def _replayed(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     products=_upper(-1),
 )
 def factors(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The two triangles; the packed array only where it is read."""
+    """Return the two triangles, and the packed array only where it is read."""
     packed, *pivots = lu(node, xs)
     triangles = np.tril(packed.array, -1), np.triu(packed.array)  # its exponent may be an array
     whole = packed if node.outputs[0].uses else Wide(np.zeros_like(packed.array))

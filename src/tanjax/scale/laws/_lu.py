@@ -1,16 +1,16 @@
 """Factorisations whose two factors share an array, read apart.
 
 `lu` packs `L`, whose entries are at most 1, and `U`, which is as large as the matrix, into one
-array: of a matrix of 1e50 no exponent holds both. But nobody wants both: a triangular solve with
-a unit diagonal reads the part below the diagonal, another one the rest, and a determinant the
-diagonal. So the graph gives the equation two more results, `lower` at exponent 0 and `upper` at
-that of the matrix. Both are the packed array of the matrix as it is stored; what lies in the other
-triangle is never read.
+array. For a matrix of 1e50, no exponent holds both. But each reader needs only one: a triangular
+solve with a unit diagonal reads the part below the diagonal, another solve the rest, and a
+determinant the diagonal. So the graph gives the equation two more results, `lower` at exponent 0
+and `upper` at that of the matrix. Both are the packed array of the matrix as it is stored; their
+readers never read the other triangle.
 
     factors = Factors(packed=..., lower=..., upper=...)
     factors.part_for(equation)  # which of them an equation reads in place of the packed array
 
-Sharp edge: who reads the packed array otherwise gets it at exponent 0.
+Sharp edge: any other reader gets the packed array at exponent 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Factors(NamedTuple):
     upper: Value
 
     def part_for(self, equation: JaxEquation) -> Value | None:
-        """The value that an equation reads in place of the packed array; None if all of it."""
+        """Return the part that an equation reads instead of the packed array; None for all."""
         if equation.primitive.name == "triangular_solve":
             if equation.params["unit_diagonal"]:
                 return self.lower if equation.params["lower"] else None
@@ -47,9 +47,9 @@ class Factors(NamedTuple):
 
 
 def called(equation: JaxEquation) -> tuple[Steps, Sequence[JaxVariable]] | None:
-    """The jaxpr that a call runs, and the operands that are its arguments.
+    """Return the jaxpr that a call runs, and the operands that are its arguments.
 
-    Calls are followed as long as they hand a factorisation on; `solve` does so twice.
+    Callers follow calls as long as they pass a factorisation on; `solve` does so twice.
     """
     if KINDS.get(equation.primitive.name) not in (Kind.JIT, Kind.SOLVE):
         return None
@@ -57,7 +57,7 @@ def called(equation: JaxEquation) -> tuple[Steps, Sequence[JaxVariable]] | None:
 
 
 def hands_out(equation: JaxEquation) -> bool:
-    """Whether a call returns a packed factorisation: `lu_factor`, `solve` in a gradient."""
+    """True if a call returns a packed factorisation: `lu_factor`, `solve` in a gradient."""
     call = called(equation)
     if call is None:
         return False

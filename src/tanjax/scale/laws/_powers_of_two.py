@@ -7,7 +7,7 @@ neither part can leave the range: `x = m · 2^e` with `m` near 1 and an integer 
     times_power(m, e)  # x again
 
 Sharp edges. A factor that is no normal number of the dtype is applied in several steps; a barrier
-keeps XLA from joining them. Zeros, subnormal numbers, infinities and NaN come whole out of `split`,
+keeps XLA from joining them. `split` returns zeros, subnormal numbers, infinities and NaN whole,
 with `e = 0`.
 """
 
@@ -28,14 +28,14 @@ Split: TypeAlias = tuple[Array, Array]  # `m` and `e` of `m · 2^e`
 
 
 def convert(x: Array, shift: int) -> Array:
-    """`x · 2^shift`, rounded once, and only if the result leaves the range of the dtype.
+    """Return `x · 2^shift`, rounded once, and only if the result leaves the range of the dtype.
 
-    The largest steps come last: what is subnormal before one of those is 0 behind it.
+    The largest steps come last: a number that is subnormal before one of those is 0 after it.
     """
     dtype = x.dtype
     smallest, largest = normal_range(dtype)
     step = int(min(-smallest, largest))
-    most = int(largest - smallest) + jnp.finfo(dtype).nmant + 4  # of anything 0 or inf
+    most = int(largest - smallest) + jnp.finfo(dtype).nmant + 4  # makes any number 0 or inf
     shift = max(-most, min(most, shift))
     whole, rest = divmod(abs(shift), step)
     for part in [rest] * (rest > 0) + [step] * whole:
@@ -48,32 +48,32 @@ def _filled(number: float, like: Array, dtype: DType) -> Array:
 
 
 def hidden(number: np.ndarray) -> Array:
-    """A number that the compiler does not know to be a constant.
+    """Return a number that the compiler does not know to be a constant.
 
     XLA would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10, whose
-    kernels of reductions do so once more behind a barrier: `sum(x·2^-65·2^-63)` was 0. To those an
-    entry of a row is an argument. Arrays are computed as before.
+    reduction kernels join numbers again behind a barrier: `sum(x·2^-65·2^-63)` was 0. An entry of a
+    row is an argument to these kernels. Arrays are computed as before.
     """
     row = np.stack([number, np.zeros_like(number)])
     return lax.index_in_dim(lax.optimization_barrier(row), 0, keepdims=False)
 
 
 def wider(x: Array) -> Array:
-    """Numbers of 16 bits in float32, in which laws are computed and rounded once."""
+    """Cast numbers of 16 bits to float32, in which laws are computed and rounded once."""
     return x.astype(jnp.float32) if x.dtype.itemsize == 2 else x
 
 
 def power_of_two(n: Array, dtype: DType) -> Array:
-    """`2^n` for integers in a floating dtype, exact; beyond its normal numbers 0 or inf."""
+    """Return `2^n` for integers in a floating dtype, exact; beyond its normal numbers 0 or inf."""
     bias, digits, integer = _layout(dtype)
     field = jnp.clip(n, -bias, bias + 1).astype(integer) + np.asarray(bias, integer)
     return lax.bitcast_convert_type(field << np.asarray(digits, integer), dtype)
 
 
 def times_power(x: Array, n: Array) -> Array:
-    """`x · 2^n` for an array of integers: in two steps, because `2^n` alone may not fit.
+    """Return `x · 2^n` for an array of integers, in two steps, because `2^n` alone may not fit.
 
-    Nor may its root, where the product does not; zeros and infinities stay what they are.
+    If the product does not fit, the root of `2^n` may not either; zeros and infinities stay.
     """
     half = n // 2
     product = x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
@@ -81,7 +81,7 @@ def times_power(x: Array, n: Array) -> Array:
 
 
 def split(x: Array) -> Split:
-    """`m`, `e` with `x = m · 2^e` exactly, `√½ <= |m| < √2` and `e` of int32."""
+    """Return `m`, `e` with `x = m · 2^e` exactly, `√½ <= |m| < √2` and `e` of int32."""
     bias, digits, integer = _layout(x.dtype)
     bits = lax.bitcast_convert_type(x, integer)
     field = (bits >> np.asarray(digits, integer)) & np.asarray(2 * bias + 1, integer)
@@ -95,19 +95,19 @@ def split(x: Array) -> Split:
 
 
 def _layout(dtype: DType) -> tuple[int, int, DType]:
-    """The bias of exponents, the bits of the significand, and the integer type of a dtype."""
+    """Return the bias of exponents, the bits of the significand, and the dtype's integer type."""
     info = jnp.finfo(dtype)
     return info.maxexp - 1, info.nmant, np.dtype(f"int{info.bits}")
 
 
 def product_error(x: Number, y: Number, product: Number) -> Array:
-    """The rounding error of a product (Dekker 1971)."""
+    """Return the rounding error of a product (Dekker 1971)."""
     (a, b), (c, d) = _halves(x), _halves(y)
     return ((a * c - product) + a * d + b * c) + b * d
 
 
 def _halves(x: Number) -> tuple[Array, Number]:
-    """A number as the sum of two of half its length, whose products are exact."""
+    """Return a number as the sum of two of half its length, whose products are exact."""
     integer = np.dtype(f"uint{x.dtype.itemsize * 8}")
     short = (jnp.finfo(x.dtype).nmant + 2) // 2
     mask = np.asarray(np.iinfo(integer).max << short & np.iinfo(integer).max, integer)

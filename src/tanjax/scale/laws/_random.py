@@ -1,9 +1,9 @@
 """Random bits: those of JAX's default generator in NumPy, others by JAX itself.
 
-A program that draws its own numbers would otherwise be unknown from the first draw on, and running
-the generator with JAX compiles. The generator is a counter-based hash of few lines (Threefry-2x32,
-20 rounds), so its bits are computed here exactly. A key is one 64-bit integer, and an array of keys
-an ordinary array of them.
+Without a law, all values of a program behind its first draw would be unknown, and running the
+generator with JAX compiles. The generator is a counter-based hash of few lines (Threefry-2x32,
+20 rounds), so this module computes its bits exactly. A key is one 64-bit integer, and an array of
+keys an ordinary array of them.
 
 References: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 Sharp edge: JAX compiles other generators, and the older order of counters
@@ -35,7 +35,7 @@ Words: TypeAlias = tuple[np.ndarray, np.ndarray]  # of 32 bits, the upper ones f
 
 
 def threefry(key: Words, count: Words) -> Words:
-    """The hash of two counters under a key, all of them uint32 arrays."""
+    """Return the hash of two counters under a key, all of them uint32 arrays."""
     keys = [np.asarray(k, np.uint32) for k in key]
     keys.append(keys[0] ^ keys[1] ^ _PARITY)
     x, y = (np.asarray(c, np.uint32) + k for c, k in zip(count, keys, strict=False))
@@ -58,7 +58,7 @@ def _joined(high: Numbers, low: Numbers) -> np.ndarray:
 
 
 def _drawn(rule: Evaluate) -> Evaluate:
-    """A rule for keys of the default generator, in the present order of its counters."""
+    """Return a rule for keys of the default generator, in the present order of its counters."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         values = [*(use.value for use in node.uses), *node.outputs]
@@ -74,7 +74,7 @@ def _counters(shape: tuple[int, ...]) -> Words:
 
 
 def _hashed(keys: Numbers, shape: tuple[int, ...]) -> Words:
-    """The hashes of the counters of a shape under each key."""
+    """Return the hashes of the counters of a shape under each key."""
     spread = keys.reshape((*keys.shape, *(1 for _ in shape)))
     return threefry(_halves(spread), _counters(shape))
 
@@ -133,9 +133,9 @@ law("rng_bit_generator", PLAIN, work=_COST, evaluate=by_jax)
 
 
 def _gamma_bound(node: Node, records: Records) -> Records:
-    """At most twice the parameter and 2^7; a logarithm is at least that of `u**(1/a)`, u > 2^-64.
+    """Bound a draw by twice the parameter plus 2^7, a logarithm by that of `u**(1/a)`, u > 2^-64.
 
-    Six units of the normal distribution beside `a` give (1 + 2/√a)^3 · a, which is less.
+    Six standard deviations above `a` give (1 + 2/√a)^3 · a, which is less.
     """
     a = records[1]
     if a is None:

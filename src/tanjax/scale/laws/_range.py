@@ -1,4 +1,4 @@
-"""Which exponents keep the numbers of a value in the normal range of its dtype.
+"""Exponents that keep the numbers of a value in the normal range of its dtype.
 
 Subnormal numbers count as lost: XLA flushes those of float32 to zero on CPU, and those of float16
 have fewer digits.
@@ -23,7 +23,7 @@ ANY = 10**6  # the bound on exponents where there is none
 
 
 def is_reciprocal(value: Value) -> bool:
-    """Whether a value is computed as `1 / x**n`, or `1 / (1 + exp(-x))`: what is below must fit."""
+    """True if a value is computed as `1 / x**n` or `1 / (1 + exp(-x))`: denominators must fit."""
     node = value.node
     if node is None or node.primitive != "integer_pow":
         return node is not None and node.primitive == "logistic"
@@ -31,7 +31,7 @@ def is_reciprocal(value: Value) -> bool:
 
 
 def range_of(value: Value, dtype: DType | None = None) -> tuple[float, float]:
-    """Binary logarithms of the least and the largest number that a value may be stored as."""
+    """Return log2 of the least and the largest number that a value may be stored as."""
     smallest, largest = normal_range(value.aval.dtype if dtype is None else dtype)
     if is_reciprocal(value):
         return max(smallest, -largest), min(largest, -smallest)
@@ -39,7 +39,7 @@ def range_of(value: Value, dtype: DType | None = None) -> tuple[float, float]:
 
 
 def needed_by_parts(value: Value, m: Magnitudes) -> float:
-    """The exponent from which on no part of a sum can be too large, whatever its order: a bound."""
+    """Return a bound on the least exponent at which no partial sum overflows, in any order."""
     node, many = value.node, law_of(value.node).many
     if node is None or many in (None, Many.FACTORS) or not value.is_floating:
         return -math.inf
@@ -60,10 +60,10 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
 
 
 def room_of_partial_sums(value: Value) -> float:
-    """By how many bits sums must be above the smallest normal number, for those on the way.
+    """Return by how many bits a sum must exceed the smallest normal number, for partial sums.
 
-    `[2, -1.5, 1]` times the smallest number is 1.5 times it, and 0.5, which is flushed, on the way.
-    Of two terms there is nothing on the way, and half precision is added up in float32.
+    `[2, -1.5, 1]` times the smallest number adds up to 1.5 times it; its partial sum 0.5 is
+    flushed. Two terms have no partial sum, and half precision is added up in float32.
     """
     node = value.node
     if law_of(node).many not in (Many.TERMS, Many.PRODUCTS) or not value.is_floating:
@@ -74,7 +74,7 @@ def room_of_partial_sums(value: Value) -> float:
 
 
 def _needed_by_updates(node: Node, m: Magnitudes) -> float:
-    """The same of a scatter, which adds up in its own dtype whatever meets in one entry."""
+    """Return the same for a scatter, which adds up the updates of an entry in its own dtype."""
     into, updates = node.uses[0].value, node.uses[2].value
     found = [m[into.index], m[updates.index]]
     if node.params["unique_indices"] or None in found:
@@ -84,7 +84,7 @@ def _needed_by_updates(node: Node, m: Magnitudes) -> float:
 
 
 def parts_may_leave(value: Value, m: Magnitudes) -> bool:
-    """Whether some of the factors of a product of many may leave the range together."""
+    """True if some of the factors of a product of many may leave the range together."""
     node = value.node
     if node is None or law_of(node).many is not Many.FACTORS or not value.is_floating:
         return False
@@ -97,7 +97,7 @@ def parts_may_leave(value: Value, m: Magnitudes) -> bool:
 
 
 def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
-    """Whether the products that a contraction adds up are too small to be added up.
+    """True if the products that a contraction adds up are too small.
 
     They are rounded in the dtype of the result, or flushed one by one; so are those that a
     factorisation subtracts.
@@ -107,7 +107,7 @@ def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
 
 
 def _room_of_products(value: Value, m: Magnitudes) -> float | None:
-    """The largest exponent at which the largest of these products has all its digits."""
+    """Return the largest exponent at which the largest of these products has all its digits."""
     products = law_of(value.node).products
     if products is None or value.aval.dtype.itemsize == 2:  # accumulated in float32
         return None
@@ -121,13 +121,13 @@ def _room_of_products(value: Value, m: Magnitudes) -> float | None:
 
 
 def is_garbled(value: Value, m: Magnitudes, exponent: float) -> bool:
-    """Whether LAPACK gets eigenvalues of a general matrix wrong, because it is large or small."""
+    """True if LAPACK gets eigenvalues of a general matrix wrong, because it is large or small."""
     room = _room_of_eigenvalues(value, m)
     return room is not None and not room[0] <= exponent <= room[1]
 
 
 def _room_of_eigenvalues(value: Value, m: Magnitudes) -> tuple[int, int] | None:
-    """The exponents at which LAPACK need not scale a matrix by itself."""
+    """Return the exponents at which LAPACK need not scale a matrix by itself."""
     node = value.node
     if node is None or not law_of(node).eigenvalues or value is not node.outputs[0]:
         return None
@@ -141,18 +141,18 @@ def _room_of_eigenvalues(value: Value, m: Magnitudes) -> tuple[int, int] | None:
 
 @functools.cache
 def _forgets_scale() -> bool:
-    """Whether `geev` scales a matrix beyond these bounds and not back, as that of SciPy 1.17."""
+    """True if `geev` scales a matrix beyond these bounds and not back, as that of SciPy 1.17."""
     from scipy.linalg import lapack
 
     return bool(lapack.sgeev(np.diag(np.full(2, 2.0**60, np.float32)))[0][0] != 2.0**60)
 
 
 def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
-    """The least and the largest exponent at which the numbers of a value are normal.
+    """Return the least and the largest exponent at which the numbers of a value are normal.
 
-    Where no exponent holds both the smallest and the largest, the largest are held, with all their
-    digits; where nothing is known, the pair is (0, 0): plain floating point. Zeros are held by
-    every exponent.
+    If no exponent holds both the smallest and the largest, these exponents hold the largest with
+    all their digits. If nothing is known, the pair is (0, 0): plain floating point. Every exponent
+    holds zeros.
     """
     magnitude = m[value.index]
     if magnitude is None or _says_nothing(magnitude):
@@ -174,13 +174,13 @@ def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
 
 
 def _says_nothing(m: Magnitude) -> bool:
-    """Whether bounds are too far away; of numbers that were seen the least may be exp(-1e8)."""
+    """True if bounds are too far away; the least of measured numbers may be exp(-1e8)."""
     least = m.high if m.exact else m.low
     return m.high > ANY or -math.inf < least < -ANY
 
 
 def holds_together(value: Value, magnitudes: Magnitudes) -> bool:
-    """Whether any exponent holds the smallest and the largest number of a value."""
+    """True if some exponent holds both the smallest and the largest number of a value."""
     m = magnitudes[value.index]
     if m is None or m.is_zero or not value.is_floating:
         return True
@@ -189,7 +189,7 @@ def holds_together(value: Value, magnitudes: Magnitudes) -> bool:
 
 
 def is_normal(value: Value, magnitudes: Magnitudes) -> bool:
-    """Whether every number of a value that is known is normal in plain floating point."""
+    """True if every number of a value is normal in plain floating point, or is unknown."""
     m = magnitudes[value.index]
     if m is None or m.is_zero or not value.is_floating:
         return True
@@ -198,7 +198,7 @@ def is_normal(value: Value, magnitudes: Magnitudes) -> bool:
 
 
 def fits_at_zero(value: Value, m: Magnitudes) -> bool:
-    """Whether no other exponent would hold more: the largest numbers, if not all can be held."""
+    """True if no other exponent holds more: all numbers, or else the largest."""
     if not value.is_floating:
         return True
     magnitude, law = m[value.index], law_of(value.node)
@@ -211,13 +211,13 @@ def fits_at_zero(value: Value, m: Magnitudes) -> bool:
 
 
 def is_held(value: Value, m: Magnitudes) -> bool:
-    """Whether every number is normal as it is, whatever a primitive makes of it on the way."""
+    """True if every number is normal as it is, including intermediate products of a primitive."""
     held = is_normal(value, m) and fits_at_zero(value, m)
     return held and not parts_may_leave(value, m)
 
 
 def is_alarming(value: Value, magnitudes: Magnitudes) -> bool:
-    """Whether all numbers of a value may leave the range, or some of them be too large."""
+    """True if all numbers of a value may leave the range, or some of them overflow."""
     m = magnitudes[value.index]
     if m is None or m.is_zero or not value.is_floating:
         return False

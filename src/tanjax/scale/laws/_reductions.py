@@ -2,8 +2,8 @@
 
 A sum keeps the exponent; its bounds grow by log2(k) for k terms of one sign, and are expected to
 grow by half as many bits otherwise (`sum_of`). Products are the hard case: 10,000 factors of 1e10
-leave even the headroom of a block, so that a product that could is done by mantissas and exponents
-apart.
+leave even the headroom of a block. A product that could do so multiplies mantissas and adds
+exponents separately.
 
     >>> product(Wide(np.full(1000, 3.0)), (0,)).exponent > 1500
     True
@@ -39,7 +39,7 @@ def axes_of(node: Node) -> tuple[int, ...]:
 
 
 def _length(node: Node) -> int:
-    """The length of the axis of a cumulative operation."""
+    """Return the length of the axis of a cumulative operation."""
     return int(node.uses[0].value.aval.shape[node.params["axis"]])
 
 
@@ -49,7 +49,7 @@ def _count(node: Node) -> int:
 
 
 def _total(node: Node, a: Record) -> Record:
-    """A sum of `exp(x - max(x))` along the axes of the maximum has an entry 1."""
+    """Bound a sum; one of `exp(x - max(x))` along the axes of the maximum has an entry 1."""
     total = sum_of(a, _count(node))
     if a.has_minus or not largest_becomes_one(node.uses[0].value, axes_of(node)):
         return total
@@ -76,7 +76,7 @@ def _products(node: Node, a: Record) -> Record:
 
 
 def _of_sign(a: Record, low: float, high: float) -> Record:
-    """Products of numbers with this record."""
+    """Return the record of products of numbers with the record `a`."""
     if a.has_minus:
         return span(low, high, zero=a.zero)._replace(cancelled=a.cancelled)
     return Record(low, high, zero=a.zero, cancelled=a.cancelled)
@@ -106,7 +106,7 @@ def reduce_prod(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def product(x: Wide, axes: tuple[int, ...]) -> Wide:
-    """The product over some axes, in any range."""
+    """Return the product over some axes, in any range."""
     count = math.prod(x.array.shape[a] for a in axes)
     if not is_spread(x) and not _may_leave(x, count):
         return Wide(np.multiply.reduce(x.array, axes), x.exponent * count)
@@ -114,7 +114,7 @@ def product(x: Wide, axes: tuple[int, ...]) -> Wide:
 
 
 def _may_leave(x: Wide, count: int) -> bool:
-    """Whether a product of so many of these numbers may leave the range of float64."""
+    """True if a product of `count` of these numbers may leave the range of float64."""
     low, high = extent(x.array)
     return high > 0.0 and count * max(abs(math.log2(low)), abs(math.log2(high))) >= 900
 
@@ -141,12 +141,12 @@ _SUM_RANGE = dict.fromkeys(("float16", "bfloat16"), np.dtype(np.float32))
 def parts_overflow(
     node: Node, run: Law, xs: list[Wide], results: list[Wide], exponent: int
 ) -> tuple[list[Wide], int]:
-    """The result of a sum as a type computes it: NaN where its parts may add up to infinities.
+    """Return the result of a sum as a dtype computes it: NaN where partial sums may overflow.
 
     **Returns:** also how many entries these are.
 
-    In which order the parts are added is not known, so an entry is lost if the sum of the absolute
-    values of its parts is too large: `[3e38, 3e38, -3e38, -3e38]` in float32.
+    The order of the parts is not known, so an entry is lost if the sum of the absolute values of
+    its parts overflows: `[3e38, 3e38, -3e38, -3e38]` in float32.
     """
     dtype, sizes_of = dtype_of(node), [_sizes(x) if is_float(x) else x for x in xs]
     tops = [magnitude_of(x).high for x in xs if is_float(x)]
@@ -171,12 +171,12 @@ def parts_overflow(
 def parts_vanish(
     node: Node, run: Law, xs: list[Wide], results: list[Wide], exponent: int
 ) -> tuple[list[Wide], int]:
-    """The result of a sum as a type computes it: 0 where a part of the sum may be flushed.
+    """Return the result of a sum as a dtype computes it: 0 where a partial sum may be flushed.
 
     **Returns:** also how many entries these are.
 
-    Such are sums that are hardly larger than the smallest normal number, of products, or of numbers
-    of both signs.
+    These sums are hardly larger than the smallest normal number, and add products or numbers of
+    both signs.
     """
     out, room = results[0], room_of_partial_sums(node.outputs[0])
     if not room:
@@ -202,13 +202,13 @@ def _sizes(x: Wide) -> Wide:
 
 
 def parts_leave(node: Node, xs: list[Wide], results: list[Wide]) -> tuple[list[Wide], int]:
-    """The result of a product of many as a type computes it, whose parts may leave its range.
+    """Return a product of many as a dtype computes it, whose partial products may leave its range.
 
     **Returns:** also how many entries these are.
 
-    In which order it is multiplied is not known, but neighbours come together. So an entry is lost
-    if a product of neighbours is too large or too small: the first two of `[1e30, 1e30, 1e-30]` in
-    float32. It is 0, infinite, or nan where both happen.
+    The order of the factors is not known, but neighbours come together. So an entry is lost if a
+    product of neighbours overflows or underflows: the first two of `[1e30, 1e30, 1e-30]` in
+    float32. It is 0 or infinite, or nan if both happen.
     """
     smallest, largest = normal_range(dtype_of(node))
     along, out = _factors(node, xs[0]), results[0]
@@ -235,7 +235,7 @@ def _stays(m: Magnitude, count: int, smallest: float, largest: float) -> bool:
 
 
 def _factors(node: Node, x: Wide) -> np.ndarray:
-    """Binary logarithms of what is multiplied, in its order along the last axis."""
+    """Return log2 of the factors, in their order along the last axis."""
     fraction, powers = parts_of(x)
     logs = np.log2(np.abs(fraction)) + powers
     if node.primitive == "cumprod":
@@ -248,7 +248,7 @@ def _factors(node: Node, x: Wide) -> np.ndarray:
 
 
 def _farthest(logs: np.ndarray) -> np.ndarray:
-    """The largest sum of neighbours so far, along the last axis."""
+    """Return the largest sum of neighbours so far, along the last axis."""
     total = np.cumsum(logs, -1)
     before = np.minimum.accumulate(np.minimum(total - logs, 0.0), -1)
     return np.maximum.accumulate(total - before, -1)
@@ -266,7 +266,7 @@ def _as_result(node: Node, along: np.ndarray) -> np.ndarray:
 
 
 def _along(node: Node, array: np.ndarray, function: Numeric) -> np.ndarray:
-    """A function of an array along the axis of a cumulative operation, backwards if it says so."""
+    """Apply a function along the axis of a cumulative operation, backwards if it is reversed."""
     axis = node.params["axis"]
     if not node.params["reverse"]:
         return function(array, axis)

@@ -1,13 +1,13 @@
 """Laws of other people's primitives.
 
-What a kernel does to powers of two it does to units, so its author writes a unit signature, and
-says how to run it without overflow. What cannot be meant is refused here: a law that is wrong in
-silence gives wrong numbers in silence.
+A kernel treats powers of two as it treats units, so its author writes a unit signature, and a
+function that runs it without overflow. `register_law` refuses meaningless arguments, because a
+wrong law gives wrong numbers without a warning.
 
     register_law("attraction", "m: u, n: u, r: v -> u^2/v^2", evaluate=attraction)
 
-Sharp edge: whether a signature is true of a primitive cannot be checked; `docs/pages/
-scale_primitives.md` shows how to test it.
+Sharp edge: tanjax cannot check whether a signature is true of a primitive.
+`docs/pages/scale_primitives.md` shows how to test it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ def register_law(
     override: bool = False,
     **unknown: object,
 ) -> None:
-    """Say how a primitive treats units and powers of two, and how large its results are.
+    """Register how a primitive treats units and powers of two, and how large its results are.
 
     **Arguments:** `primitive`: a JAX primitive or its name. `signature`: its units, operand by
     operand, as in `tj.lift.register`; `"call"` if it runs the only jaxpr among its parameters on
-    its operands. `evaluate`: `(node, operands) -> results` on `tj.scale.Wide` arrays, right where
-    each entry has an exponent of its own if `spread`; `work`: how many elementary operations it
-    takes per element; `bound`: the same on `tj.scale.Record`s, None where nothing is known. `rows`,
-    `replay`: as in `Law`, where the signature does not say it. `override`: replace a law.
+    its operands. `evaluate`: `(node, operands) -> results` on `tj.scale.Wide` arrays; `spread`:
+    `evaluate` is also right if each entry has its own exponent; `work`: how many elementary
+    operations it takes per element; `bound`: the same on `tj.scale.Record`s, None where nothing is
+    known. `rows`, `replay`: as in `Law`, if the signature does not suffice. `override`: replace a
+    law.
     **Raises:** `ScaleError` if the signature cannot be read, there is a law already, or an argument
-    cannot be meant. Without `evaluate` and `bound`, values behind the primitive keep exponent 0.
+    is meaningless. Without `evaluate` and `bound`, values behind the primitive keep exponent 0.
 
     >>> def times(node, operands):
     ...     a, b = operands
@@ -91,7 +92,7 @@ def _check(name: str, text: str) -> None:
 
 
 def _letters(out: Out) -> set[str]:
-    """The letters of which results are made."""
+    """Return the letters that results are made of."""
     if isinstance(out, Several):
         return set().union(*map(_letters, out.items))
     if isinstance(out, Many):

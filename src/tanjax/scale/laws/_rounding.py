@@ -1,14 +1,14 @@
 """Rounding: to whole numbers, to fewer digits, to the neighbour in a type, to another type.
 
-Numbers from 2^53 on are whole, which is as well, since they may be beyond float64; what is tiny
-there stays nonzero, so that `ceil(1e-400)` is 1. Floats too large for an integer saturate, and NaN
+Numbers from 2^53 on are whole and stay as they are, even beyond float64. Numbers that underflow in
+float64 stay nonzero, so that `ceil(1e-400)` is 1. Floats too large for an integer saturate, and NaN
 gives 0.
 
     >>> converted(wide(1e30), np.int32).array.item()
     2147483647
 
-Sharp edges. What works on the bits of a type has none for numbers that the type cannot hold; it is
-unknown then. Converting between floating types keeps the number; the simulation cuts its range.
+Sharp edges. A primitive that works on the bits of a dtype is unknown for numbers that overflow or
+underflow in it. A cast between floating dtypes keeps the number; the simulation cuts its range.
 """
 
 from __future__ import annotations
@@ -97,19 +97,19 @@ def _neighbour(node: Node, a: Record, b: Record) -> Record:
 @law(
     "nextafter",
     "*x: u -> u",
-    rows=rows.at_zero,  # of a stored number it is another neighbour next to zero
+    rows=rows.at_zero,  # next to zero, a stored number has another neighbour
     spread=True,
     bound=known(_neighbour),
 )
 def next_after(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The neighbour in the type of the program, not in float64."""
+    """Return the neighbour in the dtype of the program, not in float64."""
     return [wide(np.nextafter(*(stored_as(x, dtype_of(node)) for x in xs)))]
 
 
 def stored_as(x: Wide, dtype: DType) -> np.ndarray:
-    """The numbers as a type stores them: for what works on their bits.
+    """Return the numbers as a dtype stores them, for primitives that work on their bits.
 
-    **Raises:** `NotImplementedError` if it cannot: there are no such bits.
+    **Raises:** `NotImplementedError` if the dtype cannot store them: they have no bits.
     """
     exact = np.asarray(scaled(x.array, x.exponent))
     if is_float(x):
@@ -123,7 +123,7 @@ def stored_as(x: Wide, dtype: DType) -> np.ndarray:
 @law("reduce_precision", "*x: U -> u", rows=rows.reduce_precision, spread=True, bound=moves,
      vanish=vanish.MOVES)  # fmt: skip
 def reduce_precision(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Asked for explicitly: mantissa and range are cut as the program says."""
+    """Cut mantissa and range, as the program asks explicitly."""
     bits, exponent_bits = node.params["mantissa_bits"], node.params["exponent_bits"]
     x = xs[0]
     a = x.array
@@ -168,7 +168,7 @@ def convert(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def converted(x: Wide, dtype: DTypeLike) -> Wide:
-    """The numbers in another type: floats keep their value, integers are cut and saturate."""
+    """Cast numbers to another dtype: floats keep their value, integers are cut and saturate."""
     target, source = np.dtype(dtype), x.array.dtype.kind
     kind = target.kind if target.kind in "biufc" else "f"
     if kind == "f":
@@ -193,7 +193,7 @@ def converted(x: Wide, dtype: DTypeLike) -> Wide:
 
 
 def _bitcast_bound(node: Node, records: Records) -> Records:
-    # Random bits below the exponent of 1.0: how uniform numbers in [1, 2) are made.
+    # Uniform numbers in [1, 2) are random bits below the exponent of 1.0.
     dtype = node.outputs[0].aval.dtype
     maker = node.uses[0].value.node
     if maker is None or maker.primitive != "or" or dtype.kind != "f":
@@ -210,7 +210,7 @@ def _bitcast_bound(node: Node, records: Records) -> Records:
 
 @law("bitcast_convert_type", "x: - -> -", spread=True, bound=_bitcast_bound)
 def bitcast(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Bits as another type: floats are first put into their own, as the program has to do."""
+    """Return bits as another dtype: floats are first stored in theirs, as the program does."""
     source, target = node.uses[0].value.aval.dtype, np.dtype(dtype_of(node))
     x = clamp_to(xs[0], source, 0).value if is_float(xs[0]) else xs[0]
     a = np.ascontiguousarray(stored_as(x, source))

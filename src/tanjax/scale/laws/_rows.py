@@ -1,18 +1,17 @@
-"""The rows by which an equation ties the exponents of its operands and results.
+"""Rows: linear equations that tie the exponents of operands and results.
 
-`x * y` adds exponents up, `x + y` wants them equal, `sin(x)` wants the number itself: the same that
-they ask of units. So *rows*, linear equations over exponents, follow from the unit signature of a
-law. Each is a tuple of `(coefficient, use or value)` whose sum is zero; a row with one term pins it
-at 0.
+`x * y` adds exponents, `x + y` needs equal ones, `sin(x)` needs the number itself; units obey the
+same rules. So *rows* follow from the unit signature of a law. Each row is a tuple of
+`(coefficient, use or value)` whose sum is zero; a row with one term pins it at 0.
 
     rows_of(node, magnitudes)  # of a `mul`: [((1, a), (1, b), (-1, out))]
 
-What depends on parameters, or has jaxprs of its own, has a function here instead. A primitive
+A primitive that depends on parameters, or runs jaxprs, has a function here instead. A primitive
 without a law works on the numbers themselves, and the report says so.
 
-Sharp edges. Some results can be had at any exponent by an identity (`exp`, `pow`: see
-`_identities.py`); the row that pins them at 0 is left out only where a magnitude demands it,
-because identities cost more than conversions.
+Sharp edges. An identity gives some results at any exponent (`exp`, `pow`: see `_identities.py`).
+The row that pins them at 0 is left out only where a magnitude demands it, because identities cost
+more than conversions.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ._identities_powers import meant, number_of
 from ._law import LAWS, Law
 from ._range import exponents, fits_at_zero
 
-Thing: TypeAlias = Use | Value  # what has an exponent
+Thing: TypeAlias = Use | Value  # a thing with an exponent
 T = TypeVar("T", bound=Thing)
 Term = tuple[int, Thing]
 Row = tuple[Term, ...]
@@ -41,7 +40,7 @@ RowLaw = Callable[[Node, Magnitudes], Iterable[Row]]
 
 
 def rows_of(node: Node, m: Magnitudes) -> list[Row]:
-    """The rows of one equation. Terms without a floating value are left out."""
+    """Return the rows of one equation, without the terms that have no floating value."""
     found = LAWS.get(node.primitive)
     if found is None:
         rows: Iterable[Row] = at_zero(node, m)
@@ -55,12 +54,12 @@ def _has_exponent(thing: Thing) -> bool:
 
 
 def floating(things: Iterable[T]) -> list[T]:
-    """Those uses or values that have an exponent."""
+    """Return the uses or values that have an exponent."""
     return [t for t in things if _has_exponent(t)]
 
 
 def equal(things: Iterable[Thing]) -> Iterator[Row]:
-    """All exponents are the same."""
+    """Yield rows that make all exponents equal."""
     found: list[Any] = floating(things) or [None]
     first, *rest = found
     for other in rest:
@@ -68,13 +67,13 @@ def equal(things: Iterable[Thing]) -> Iterator[Row]:
 
 
 def zero(things: Iterable[Thing]) -> Iterator[Row]:
-    """All exponents are 0."""
+    """Yield rows that pin all exponents at 0."""
     for thing in floating(things):
         yield ((1, thing),)
 
 
 def fitting(things: Iterable[Thing], m: Magnitudes) -> Iterator[Row]:
-    """All exponents are 0 of what plain numbers hold; others may be any (`_identities.py`)."""
+    """Pin values that plain numbers hold at 0; others may have any exponent (`_identities.py`)."""
     for thing in things:
         if fits_at_zero(thing.value if type(thing) is Use else thing, m):
             yield from zero([thing])
@@ -84,7 +83,7 @@ def fitting(things: Iterable[Thing], m: Magnitudes) -> Iterator[Row]:
 
 
 def _of_signature(node: Node, law: Law, m: Magnitudes) -> Iterator[Row]:
-    """Equal letters have equal exponents, pure numbers exponent 0, products the sum."""
+    """Give equal letters equal exponents, pure numbers exponent 0, and products the sum."""
     text = law.units(node.equation)
     if law.each:
         for use, out in zip(node.uses, node.outputs, strict=False):
@@ -115,7 +114,7 @@ def _letters(text: str, operands: int, results: int) -> _Letters:
 
 
 def _read(text: str, operands: list[Use], results: list[Value], pure: list[Thing]) -> Iterator[Row]:
-    """The rows of a signature; what has no unit in it is added to `pure`."""
+    """Yield the rows of a signature; uses and values without a unit are added to `pure`."""
     leaders: dict[str, Use] = {}
     letters, items = _letters(text, len(operands), len(results))
     for letter, use in zip(letters, operands, strict=True):
@@ -141,12 +140,12 @@ def _read(text: str, operands: list[Use], results: list[Value], pure: list[Thing
 
 
 def at_zero(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """The numbers themselves: whatever is not known, or depends on how a number is stored."""
+    """Pin all at 0: the primitive is unknown, or depends on how a number is stored."""
     return zero([*node.uses, *node.outputs])
 
 
 def same(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """All operands and results have one exponent."""
+    """Give all operands and results one exponent."""
     return equal([*node.uses, *node.outputs])
 
 
@@ -162,13 +161,13 @@ def integer_power(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def has_multiple(value: Value, m: Magnitudes, n: int) -> bool:
-    """Whether a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
+    """True if a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
     low, high = exponents(value, m)
     return high // abs(n) * abs(n) >= low
 
 
 def general_power(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """Base and result at any exponents if they must; the power itself is a plain number."""
+    """Allow base and result any exponents if they must; the power itself is a plain number."""
     base, exponent, out = *node.uses, node.outputs[0]
     yield from zero([exponent])
     number = number_of(exponent.value)
@@ -194,13 +193,13 @@ def _is_complex(node: Node) -> bool:
 
 
 def product_of_many(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """The numbers themselves where they fit, else any exponents."""
+    """Pin the numbers at 0 where they fit, else allow any exponents."""
     things: list[Thing] = [*node.uses, *node.outputs]
     return zero(things) if _is_complex(node) else fitting(things, m)
 
 
 def angle(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """`atan2`: of numbers at one exponent, unless the result is too small: that is a quotient."""
+    """Give the operands of `atan2` one exponent; a result that is too small is a quotient."""
     (y, x), out = node.uses, node.outputs[0]
     if fits_at_zero(out, m):
         yield from equal(node.uses)
@@ -210,14 +209,14 @@ def angle(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def reduce_precision(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """Rounds the significand at any exponent, unless it narrows the range of exponents too."""
+    """Allow any exponent, unless the rounding narrows the range of exponents too."""
     bits = {2: 5, 4: 8, 8: 11}.get(node.outputs[0].aval.dtype.itemsize, 8)
     narrows = node.params["exponent_bits"] < bits and node.outputs[0].aval.dtype.name != "bfloat16"
     return at_zero(node, m) if narrows else same(node, m)
 
 
 def convert(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """One exponent, unless it is moved on the way: in the wider type, which may hold more."""
+    """Keep the exponent, unless the cast changes it: in the wider dtype, which may hold more."""
     use, out = node.uses[0], node.outputs[0]
     if not (use.value.is_floating and out.is_floating):
         return fitting(floating([use, out]), m)
@@ -226,7 +225,7 @@ def convert(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def reduction(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """`reduce` and `reduce_window` by a function: one exponent if that is a sum or a choice."""
+    """Give `reduce` and `reduce_window` one exponent if their function is a sum or a choice."""
     known = reducer_of(node.params["jaxpr"]) in ("add", "max", "min")
     return same(node, m) if known else at_zero(node, m)
 
@@ -239,7 +238,7 @@ def triangular_solve(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def factors(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """The two factors that `lu` packs into an array, read apart (`_lu.py`)."""
+    """Tie the two factors that `lu` packs into an array and readers read apart (`_lu.py`)."""
     packed, *_, lower, upper = node.outputs
     yield from equal([node.uses[0], upper])
     yield from zero([packed, lower])
@@ -254,7 +253,7 @@ def _tie(outside: Iterable[Thing], inside: Iterable[Thing]) -> Iterator[Row]:
 
 
 def nested(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """Calls, loops, branches: operands are the arguments of a nested graph, results its results."""
+    """Tie operands and results to those of nested graphs: of calls, loops and branches."""
     handed = {use for uses in node.given for use in uses}
     yield from zero(use for use in node.uses if use not in handed)
     for given, graph in zip(node.given, node.graphs, strict=True):

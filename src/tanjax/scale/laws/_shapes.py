@@ -1,7 +1,7 @@
 """Operations that only move entries: shapes, slices, joins, indices, order.
 
-They leave the exponent alone; where several arrays meet (concatenate, pad) they are aligned. What
-moves every entry keeps the measured extent, so that it is not measured again.
+They keep the exponent; where several arrays meet (concatenate, pad), they are aligned. An operation
+that moves every entry keeps the measured extent, so that nothing is measured again.
 
     @law("transpose", _MOVED, bound=moves, spread=by_moving)
     def transpose(node, xs):
@@ -83,7 +83,7 @@ def zeros(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def constant(node: Node, number: Fill) -> Wide:
-    """An array of one number in the type of the node's result."""
+    """Return an array of one number in the dtype of the node's result."""
     dtype = np.dtype(dtype_of(node))
     kind = dtype.kind if dtype.kind in "biufc" else "f"
     work = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}.get(kind, dtype)
@@ -149,7 +149,7 @@ def pad(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def padded(array: Numbers, fill: Fill, config: Sequence[Edges]) -> np.ndarray:
-    """An array with entries before, after and between those of each axis; negative ones cut."""
+    """Pad an array before, after and between the entries of each axis; negative counts cut."""
     array = np.asarray(array)
     spread = [
         max(0, (n - 1) * (m + 1) + 1) for n, (_, _, m) in zip(array.shape, config, strict=True)
@@ -185,7 +185,7 @@ def _sort_key(a: np.ndarray) -> np.ndarray:
 
 @law("top_k approx_top_k", "a: U -> (u, -)", work=16, bound=parts, spread=by_order(1), vanish=MOVES)
 def top_k(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The largest entries, or the smallest; some backends have others nearly as large."""
+    """Return the largest entries, or the smallest; some backends have others nearly as large."""
     p = node.params
     axis: int = p["reduction_dimension"] if "reduction_dimension" in p else p.get("axis", -1)
     a = np.asarray(xs[0].array)

@@ -1,16 +1,16 @@
 """Numbers too small for their dtype, by primitive: errors, flags, divisions.
 
-A number below the normal range is flushed to zero, or loses digits. It is then off by an absolute
-error of at most the smallest normal number, and each primitive passes that error on: a sum adds
-errors, a product multiplies them by the other factor, a quotient divides them. Followed to the
-results (`scale/windows`), such an error is harmless where it stays below their last digit.
+A number below the normal range is flushed to zero, or loses digits. Its absolute error is at most
+the smallest normal number. Each primitive passes that error on: a sum adds errors, a product
+multiplies them by the other factor, a quotient divides them. Followed to the results
+(`scale/windows`), an error is harmless where it stays below their last digit.
 
     a, b = Operand(-126.0, 0.0, 3.0), Operand(-inf, -2.0, 5.0)
     PRODUCT.error(node, [a, b], 8.0)  # -121.0
 
-All numbers are binary logarithms. `error` gives infinity where nothing is known: the default of a
-primitive is that errors are harmful. `flag` tells inside the program that a result has lost digits,
-so that no error need be followed.
+All numbers are binary logarithms. `error` returns infinity where nothing is known: by default,
+errors are harmful. `flag` detects inside the program that a result has lost digits, so that no
+error need be followed.
 
 **References:** errors of sums and products: Higham, *Accuracy and Stability of Numerical
 Algorithms*, 2nd ed., sections 2.8 (underflow) and 3.1.
@@ -52,7 +52,7 @@ Operands: TypeAlias = Sequence[Operand]
 Error: TypeAlias = Callable[[Node, Operands, float], float]
 Flag: TypeAlias = Callable[[Sequence[AnyArray], jax.Array], Iterator[jax.Array]]
 Divides: TypeAlias = Callable[[Node, int], bool]
-# What an infinite operand at a place makes of the result: infinity times this power, or zero.
+# If the operand at a place is infinite: the power of infinity that the result is.
 Infinite: TypeAlias = Callable[[Node, int], float | None]
 
 
@@ -73,16 +73,16 @@ def _unknown(node: Node, position: int) -> None:
 
 
 class Vanish(NamedTuple):
-    """How a primitive treats what vanishes: a field of its law.
+    """The treatment of numbers that vanish by a primitive: a field of its law.
 
     **Fields:** `error`: of a result, given the operands and a bound on the result; `flag`:
-    conditions under which a result has lost digits, None where they cannot be told; `least`: of
-    what is computed on the way, infinity where that is the result; `moves`: what comes out is what
-    went in; `is_part`: what comes out is one part of a complex number; `adds`: results are sums, of
-    which the largest entry counts; `equates`: results tell whether operands are equal; `divides`:
-    whether the operand at a place must not be zero; `infinite`: the power of an infinite operand
-    that the result is, negative where the result is zero, 0 where it stays finite, None where an
-    infinite operand does harm.
+    conditions under which a result has lost digits, None if unknown; `least`: the least
+    intermediate number, infinity if the result is the only one; `moves`: results are entries of
+    operands; `is_part`: results are one part of a complex number; `adds`: results are sums, whose
+    largest entry counts; `equates`: results tell whether operands are equal; `divides`: whether the
+    operand at a place must not be zero; `infinite`: the power of an infinite operand that the
+    result is, negative where the result is zero, 0 where it stays finite, None where an infinite
+    operand does harm.
     """
 
     error: Error = _harmful
@@ -97,7 +97,7 @@ class Vanish(NamedTuple):
 
     @property
     def falls(self) -> bool:
-        """Whether results may vanish though no operand is nearly zero: tails and powers."""
+        """True if results may vanish though no operand is nearly zero: tails and powers."""
         return self.flag is _wherever or self in (POWER, WHOLE_POWER)
 
     @property
@@ -107,7 +107,7 @@ class Vanish(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """True if results are products of two operands, or sums of such."""
+        """True if results are products of two operands, or sums of these products."""
         return self.error in (_product, _products)
 
     @property
@@ -117,7 +117,7 @@ class Vanish(NamedTuple):
 
     @property
     def keeps_zeros(self) -> bool:
-        """Whether the result is zero where the first operand is, or any factor of a product."""
+        """True if the result is zero where the first operand is, or any factor of a product."""
         return self.moves or self.flag in (_unless_zero, _of_factors)
 
 
@@ -132,14 +132,14 @@ def is_tiny(x: jax.Array) -> jax.Array:
 
 
 def magnitude(x: jax.Array) -> jax.Array:
-    """The size of each number; of a complex number that of the larger part."""
+    """Return the size of each number; of a complex number that of the larger part."""
     if x.dtype.kind == "c":
         return jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag))
     return jnp.abs(x)
 
 
 def _coarse(x: jax.Array) -> float:
-    """The size from which on the last digit of a number is normal."""
+    """Return the least size of a number whose last digit is normal."""
     room = limits(x.dtype)
     return room.normal * 2.0 ** (room.bits + 1)
 
@@ -154,7 +154,7 @@ def _is_small(x: jax.Array) -> jax.Array:
 
 
 def _room(out: jax.Array) -> float:
-    """The least size of a product that keeps its digits; of two parts, also in their difference."""
+    """Return the least size of a product that keeps its digits, also in a difference of parts."""
     return _coarse(out) if out.dtype.kind == "c" else limits(out.dtype).normal
 
 
@@ -163,7 +163,7 @@ def _parts(x: AnyArray) -> Sequence[AnyArray]:
 
 
 def _least(x: AnyArray) -> jax.Array:
-    """The least size of a number or a part of one, of those that are not zero."""
+    """Return the least size of the nonzero numbers, or of their nonzero parts."""
     least = [jnp.min(jnp.abs(p), initial=jnp.inf, where=p != 0) for p in _parts(x)]
     return functools.reduce(jnp.minimum, least)
 
@@ -178,7 +178,7 @@ def _of_factors(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
 
 
 def _of_two_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    """A sum of two is exact where it is small, if it is not flushed."""
+    """Flag a sum of two that is flushed; otherwise it is exact where it is small."""
     yield is_tiny(out) & (xs[0] != -xs[1])
 
 
@@ -187,8 +187,8 @@ def _of_difference(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array
 
 
 def _of_terms(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    """The rest of a cancellation is a multiple of the last digit of an operand."""
-    if not limits(out.dtype).step:  # those of half precision are exact
+    """Flag small operands: a cancellation leaves a multiple of the last digit of an operand."""
+    if not limits(out.dtype).step:  # sums of half precision are exact
         for x in xs:
             yield (x != 0) & (magnitude(x) < _coarse(x))
 
@@ -216,7 +216,7 @@ def _of_substitution(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Arr
 
 
 def _coarse_anyway(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array]:
-    """A result that is not zero is no smaller than the last digit of 1."""
+    """Flag nothing: a nonzero result is no smaller than the last digit of 1."""
     return iter(())
 
 
@@ -224,7 +224,7 @@ def _coarse_anyway(xs: Sequence[AnyArray], out: jax.Array) -> Iterator[jax.Array
 
 
 def worst(xs: Operands) -> float:
-    """The largest error of some operands."""
+    """Return the largest error of some operands."""
     return max([x.error for x in xs], default=-math.inf)
 
 
@@ -233,13 +233,13 @@ def _same(node: Node, xs: Operands, high: float) -> float:
 
 
 def _growth(node: Node, count: float) -> float:
-    """By how many bits errors of `count` terms grow; in half precision they have either sign."""
+    """Return by how many bits errors of `count` terms grow; in half precision signs are mixed."""
     half = bool(limits(node.outputs[0].aval.dtype).step)
     return math.log2(max(2.0, count**0.5 if half else count))
 
 
 def terms(node: Node) -> int:
-    """How many numbers are added up for one entry of a result, at most; of a batch, some more."""
+    """Return at most how many numbers are added up for one entry; for a batch, some more."""
     params, shapes = node.params, [use.value.aval.shape for use in node.uses]
     sizes = [use.value.size for use in node.uses if use.value.is_floating]
     entries = max(1, node.outputs[0].size)
@@ -286,12 +286,12 @@ def _quotient(node: Node, xs: Operands, high: float) -> float:
 
 
 def _slope(node: Node, xs: Operands, high: float) -> float:
-    """Functions whose derivative is at most 2 everywhere."""
+    """Return the error of functions whose derivative is at most 2 everywhere."""
     return worst(xs) + 1
 
 
 def _exponential(node: Node, xs: Operands, high: float) -> float:
-    """`|exp(x + d) - exp(x)| <= 2 |d| exp(x)` for `|d| <= 1`."""
+    """Return the error from `|exp(x + d) - exp(x)| <= 2 |d| exp(x)` for `|d| <= 1`."""
     error = xs[0].error
     return math.inf if error > 0 else error + max(high, 0.0) + 1
 
@@ -311,7 +311,7 @@ def _log1p(node: Node, xs: Operands, high: float) -> float:
 
 
 def _near(power: float) -> Error:
-    """`x**power` with an infinite slope at zero: the operand must be larger than its error."""
+    """Return the error of `x**power`, infinite unless the operand is larger than its error."""
 
     def error(node: Node, xs: Operands, high: float) -> float:
         x = xs[0]
@@ -341,7 +341,7 @@ def _least_product(node: Node, xs: Operands, high: float) -> float:
 
 
 def _least_digit(node: Node, xs: Operands, high: float) -> float:
-    """A number that a factorisation subtracts counts down to the last digit of an operand."""
+    """Return the last digit of an operand: a factorisation subtracts numbers down to it."""
     return min(x.low for x in xs) - limits(node.uses[0].value.aval.dtype).bits - 1
 
 

@@ -1,15 +1,15 @@
 """Convolutions and reductions over windows that slide over an array.
 
-All of them look at the same thing: a view of the padded array with the window's axes at the end
-(`numpy.lib.stride_tricks`), so that a convolution is a contraction over these axes and a pooling a
+All of them read a view of the padded array with the window's axes at the end
+(`numpy.lib.stride_tricks`). A convolution is a contraction over these axes, and a pooling a
 reduction. Holes in the array (base dilation) are padding between entries; holes in the window are
 steps of the view.
 
     >>> windows(np.arange(4.0), (2,), (1,), ((0, 0),), (1,), (1,), 0.0).tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
 
-Sharp edge: `reduce_window` with a function of the user's is run by JAX, in the range of its dtype.
-`reduce` with such a function is a program to the graph (`_expansions.py`).
+Sharp edge: JAX runs `reduce_window` with a user's function, in the range of its dtype. The graph
+treats `reduce` with a user's function as a program (`_expansions.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ._integers import PLAIN
 from ._law import LARGEST, LAWS, Evaluate, Many, known, law, spread_form
 from ._shapes import Fill, padded
 
-Neutral: TypeAlias = Callable[[DType], Any]  # of a type the number that a function leaves alone
+Neutral: TypeAlias = Callable[[DType], Any]  # the neutral element of a function in a dtype
 Pair: TypeAlias = tuple[np.ndarray, np.ndarray | None]  # fractions and exponents, or a block
 
 
@@ -48,7 +48,7 @@ def windows(
     dilation: Sequence[int],
     fill: Fill,
 ) -> np.ndarray:
-    """A view `(*places, *window)` of an array, padded with `fill`."""
+    """Return a view `(*places, *window)` of an array, padded with `fill`."""
     config = [(int(lo), int(hi), b - 1) for (lo, hi), b in zip(padding, base, strict=True)]
     array = padded(array, fill, config)
     reach = tuple((n - 1) * d + 1 for n, d in zip(size, dilation, strict=True))
@@ -61,7 +61,7 @@ def windows(
 
 
 def windows_of(node: Node, array: np.ndarray, fill: Fill) -> np.ndarray:
-    """The windows of a node's operand."""
+    """Return the windows of a node's operand."""
     p = node.params
     ones = (1,) * array.ndim
     return windows(
@@ -76,7 +76,7 @@ def windows_of(node: Node, array: np.ndarray, fill: Fill) -> np.ndarray:
 
 
 def inner_axes(array: np.ndarray) -> tuple[int, ...]:
-    """The axes within windows, in a view of the windows of an array."""
+    """Return the axes within windows, in a view of the windows of an array."""
     return tuple(range(array.ndim, 2 * array.ndim))
 
 
@@ -135,12 +135,12 @@ REDUCERS: dict[str, tuple[np.ufunc, Neutral]] = {
 
 
 def function_of(node: Node) -> tuple[np.ufunc, Neutral]:
-    """The NumPy function of a reduction, and its neutral element."""
+    """Return the NumPy function of a reduction, and its neutral element."""
     return REDUCERS[reducer_of(node.params["jaxpr"])]
 
 
 def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:
-    """Operand and initial value at one exponent."""
+    """Return operand and initial value at one exponent."""
     if function is np.multiply and is_float(xs[0]):
         raise Apart  # a product of many may be anywhere
     return align(xs)
@@ -191,11 +191,11 @@ def _reduce_apart(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(total.array * start.array, total.exponent + start.exponent)]
 
 
-# -- what was selected in a window ----------------------------------------------------------------
+# -- selected entries of windows ------------------------------------------------------------------
 
 
 def selected(node: Node, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The index, in the padded array, of the entry that each window selects, and that array."""
+    """Return the index of each window's selected entry in the padded array, and that array."""
     largest = node.params["select_prim"].name in ("ge", "gt")
     fill = _lowest(array.dtype) if largest else _highest(array.dtype)
     config = [(int(lo), int(hi), 0) for lo, hi in node.params["padding"]]
@@ -217,7 +217,7 @@ def _scattered(node: Node, records: Records) -> Records:
 
 @law(
     "select_and_scatter_add",
-    "a: u, b: * -> u",  # the second operand only says where
+    "a: u, b: * -> u",  # the second operand only selects
     work=_work,
     bound=_scattered,
 )
@@ -292,12 +292,12 @@ def _convolution_apart(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 def convolved(node: Node, x: Pair, y: Pair) -> Wide:
-    """The convolution of fractions and exponents, which are None for blocks."""
+    """Return the convolution of fractions and exponents, which are None for blocks."""
     p = node.params
     numbers, parts = p["dimension_numbers"], p["batch_group_count"]
 
     def split(pair: Pair, spec: Sequence[int]) -> Iterable[Pair]:
-        """In the order (batch, features, space) or (results, features, space)."""
+        """Split into groups, as (batch, features, space) or (results, features, space)."""
         ordered = (None if a is None else np.transpose(a, spec) for a in pair)
         pieces = ([None] * parts if a is None else np.split(a, parts) for a in ordered)
         return zip(*pieces, strict=True)
@@ -312,7 +312,7 @@ def convolved(node: Node, x: Pair, y: Pair) -> Wide:
 
 
 def _piece(x: Pair, y: Pair, p: Params) -> Wide:
-    """The convolution of (batch, features, space) with (results, features, space)."""
+    """Return the convolution of (batch, features, space) with (results, features, space)."""
     a, b = x[0], y[0]
     groups, space, kernel = p["feature_group_count"], a.ndim - 2, b.shape[2:]
 

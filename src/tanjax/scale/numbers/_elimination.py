@@ -1,13 +1,13 @@
 """Elimination with numbers that have an exponent each.
 
 Each step aligns every entry by its own terms, so that rows and columns may have any units. LAPACK
-on numbers at one exponent would take the small ones for zeros, and find the matrix singular.
+on numbers at one exponent would treat the small ones as zeros, and find the matrix singular.
 
     >>> a = Wide(np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0, 0], [0, 5000]]))
     >>> solve_triangle(a, Wide(np.ones((2, 1))), lower=False, unit=False).exponent.ravel()
     array([    1, -4999])
 
-Sharp edge: 0.1 ms for each row, and a matrix at a time.
+Sharp edge: elimination takes 0.1 ms for each row, one matrix at a time.
 
 References: Golub and Van Loan, "Matrix computations", 4th edition, algorithms 3.1.1 and 3.4.1.
 """
@@ -42,9 +42,9 @@ def solve_triangle(a: Wide, b: Wide, lower: bool, unit: bool) -> Wide:
 
 
 def eliminate(a: Wide) -> tuple[Wide, np.ndarray]:
-    """Both factors of a matrix "n m" in one, and which row each was swapped with, as LAPACK has it.
+    """Return both factors of a matrix "n m" in one, and the row swaps, as LAPACK does.
 
-    A column without a pivot is left as it is.
+    A column without a pivot stays as it is.
     """
     f, p = (np.array(x) for x in parts_of(a))
     pivots = np.arange(min(f.shape), dtype=np.int32)

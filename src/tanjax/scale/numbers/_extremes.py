@@ -2,9 +2,9 @@
 
 A floating-point number without its sign bit, read as an unsigned integer, grows with its
 magnitude: two integer reductions find the smallest and the largest, and the window's ends are
-integers too. Of an array on another device two numbers travel, not the array.
+integers too. For an array on another device, two numbers travel instead of the array.
 
-Sharp edges: zeros, infinities and NaN are looked at only if the window says so: any exponent is
+Sharp edges: zeros, infinities and NaN count only if the window asks for it, because any exponent is
 right for them. For a complex number the larger part counts in a window, up to half a bit below the
 absolute value. Window ends are rounded outwards by a millionth of a bit.
 """
@@ -30,8 +30,8 @@ from ._wide import extent
 class Window(NamedTuple):
     """Binary logarithms of magnitudes for which a plan stays right.
 
-    `finite`: there must be no inf and no nan; `nonzero`: and no zeros. Otherwise they are not
-    looked at. `peak`: the largest is at least this, if it is asked for.
+    `finite`: there must be no inf and no nan; `nonzero`: there must be no zeros. Otherwise these
+    entries are ignored. `peak`: the largest must be at least this.
     """
 
     low: float
@@ -44,11 +44,11 @@ class Window(NamedTuple):
 ANYWHERE = Window(-math.inf, math.inf)
 
 
-# Integers of a width, as whose bits numbers are compared.
+# Integers that have the bits of numbers, to compare them.
 Unsigned: TypeAlias = np.dtype[np.unsignedinteger]
 
-# By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
-# Dtypes of 8 bits have formats of their own and go the slow way.
+# The integers that have the width of a dtype (of its parts), by its letter, to compare bits.
+# Dtypes of 8 bits have their own formats and take the slow path.
 UNSIGNED: dict[str, Unsigned] = {
     "e": np.dtype(np.uint16),
     np.dtype(jnp.bfloat16).char: np.dtype(np.uint16),
@@ -58,7 +58,7 @@ UNSIGNED: dict[str, Unsigned] = {
     "D": np.dtype(np.uint64),
 }
 
-# Numbers that are looked at together: their copies stay in the cache, so that a large array is read
+# Numbers that are measured together: their copies stay in the cache, so that a large array is read
 # once, 0.35 ms per 1e6 (benchmark: new arrays, proved).
 _CHUNK = 1 << 16
 
@@ -66,7 +66,7 @@ _SLACK = 1e-6
 
 
 def inside_on_host(a: np.ndarray, window: Window) -> bool:
-    """`inside` of an array of NumPy; about 3 us up to 1000 entries."""
+    """Return `inside` of a NumPy array; about 3 us up to 1000 entries."""
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
     if a.size == 0:
@@ -91,9 +91,9 @@ def inside_on_host(a: np.ndarray, window: Window) -> bool:
 
 
 def _doubled_extremes(bits: np.ndarray, dtype: DType) -> tuple[int, int, bool]:
-    """The largest and the least nonzero of the bits of an array, doubled; and if there are zeros.
+    """Return the largest and the least nonzero of an array's doubled bits, and if zeros occur.
 
-    Doubled, the bits lose their sign. `argmax` with `item` takes 0.3 us, `max` 1 us.
+    Doubled bits have no sign. `argmax` with `item` takes 0.3 us, `max` 1 us.
     """
     if bits.size > _CHUNK:
         flat = bits.reshape(-1)
@@ -106,13 +106,13 @@ def _doubled_extremes(bits: np.ndarray, dtype: DType) -> tuple[int, int, bool]:
     top, bottom = doubled.item(doubled.argmax()), doubled.item(doubled.argmin())
     if bottom:
         return top, bottom, False
-    doubled -= doubled.dtype.type(1)  # zeros turn around
+    doubled -= doubled.dtype.type(1)  # zeros wrap around
     return top, doubled.item(doubled.argmin()) + 1, True
 
 
 def is_on_host(x: jax.Array) -> bool:
-    """Whether NumPy can read an array without moving it."""
-    # Where there is nothing but a CPU, one device is enough: 0.2 us instead of 0.6 us.
+    """True if NumPy can read an array without moving it."""
+    # If the backend is a CPU, one device is enough: 0.2 us instead of 0.6 us.
     if type(x.sharding) is jax.sharding.SingleDeviceSharding and _has_only_cpus():
         return True
     devices = x.devices()
@@ -126,7 +126,7 @@ def _has_only_cpus() -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def ends_of(window: Window, dtype: DType) -> tuple[int, int, int, int]:
-    """The window's ends, infinity, and from where on nothing counts, as doubled bits."""
+    """Return the window's ends, infinity, and the least ignored number, as doubled bits."""
     info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
     unsigned = UNSIGNED[dtype.char]
 
@@ -146,7 +146,7 @@ def ends_of(window: Window, dtype: DType) -> tuple[int, int, int, int]:
 
 
 def peak_of(window: Window, dtype: DType) -> int:
-    """The least that the largest number may be, as doubled bits; 0 where nothing is asked."""
+    """Return the least that the largest number may be, as doubled bits; 0 without a peak."""
     return 0 if window.peak == -math.inf else ends_of(Window(window.peak, math.inf), dtype)[0]
 
 
@@ -166,7 +166,7 @@ def contains(window: Window, m: Magnitude) -> bool:
 
 
 def measure_on_host(a: np.ndarray) -> Magnitude:
-    """The magnitude of an array of NumPy; `ZERO` if its entries are no numbers."""
+    """Return the magnitude of a NumPy array; `ZERO` if its entries are no numbers."""
     if a.dtype.kind not in "biufc":  # bfloat16, float8
         a = a.astype(np.float64) if jnp.issubdtype(a.dtype, jnp.floating) else np.zeros(0)
     with np.errstate(all="ignore"):  # of complex numbers an absolute value may overflow
@@ -183,9 +183,9 @@ def _magnitude_of(least: float, largest: float) -> Magnitude:
 
 
 def sizes_of(x: jax.Array) -> jax.Array:
-    """The bits of the entries but for their signs, as integers; of complex ones the larger part.
+    """Return the bits of the entries without signs; of complex entries those of the larger part.
 
-    Bits, because XLA takes subnormal numbers for zeros when it compares them.
+    The caller compares bits, because XLA treats subnormal numbers as zeros when it compares them.
     """
     bits = np.dtype(f"i{UNSIGNED[x.dtype.char].itemsize}")
     parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
@@ -194,20 +194,20 @@ def sizes_of(x: jax.Array) -> jax.Array:
 
 
 class Seen(NamedTuple):
-    """The magnitude of an array; whether there is neither inf nor nan in it, and no zero."""
+    """The magnitude of an array, whether it has neither inf nor nan, and whether it has no zero."""
 
     magnitude: Magnitude
     is_finite: bool
     is_nonzero: bool
 
     def inside(self, window: Window) -> bool:
-        """Whether the array lies in a window."""
+        """True if the array lies in a window."""
         can = (self.is_finite or not window.finite) and (self.is_nonzero or not window.nonzero)
         return can and contains(window, self.magnitude)
 
 
 def seen_on_device(*arrays: jax.Array) -> list[Seen]:
-    """Look at arrays by one program, of which a few words travel and not the arrays."""
+    """Measure arrays by one program; a few words travel instead of the arrays."""
     return look_on_device(*arrays)()
 
 
@@ -230,7 +230,7 @@ def look_on_device(*arrays: jax.Array) -> Callable[[], list[Seen]]:
 
 
 def _compared_in(dtype: DType) -> DType:
-    """The dtype in which the magnitudes of an array are compared: of complex ones the parts'."""
+    """Return the dtype that compares an array's magnitudes; for a complex array, its parts'."""
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
         return np.dtype(f"f{dtype.itemsize // 2}")
@@ -239,9 +239,9 @@ def _compared_in(dtype: DType) -> DType:
 
 @jax.jit
 def _looked(*arrays: jax.Array) -> jax.Array:
-    """Of each array the least and the largest finite nonzero size, and the flags of `Seen`.
+    """Return the least and the largest finite nonzero size and the flags of `Seen` of each array.
 
-    In one array of words, because each result takes a transfer of its own.
+    One array of words holds all, because each result takes a transfer of its own.
     """
     return jnp.concatenate([_words(x) for ends in map(_ends_and_flags, arrays) for x in ends])
 

@@ -1,17 +1,17 @@
-"""Arrays of which each process holds only a part, and their magnitudes.
+"""Arrays that several processes hold together, and their magnitudes.
 
 Processes that run one program on many hosts must take the same decisions (`scale/_agreed.py`). So
-nothing is decided by what one process can see: each argument is summed up by a reduction over all
-of it, whose result every process holds.
+no decision depends on the part that one process can see. A reduction over a whole argument
+summarises it, and every process holds the result.
 
     x = jax.make_array_from_process_local_data(sharding, local)  # 1 here, 1e25 on another host
     [seen] = looked_at([x])
     seen.magnitude  # Magnitude(low=0.0, high=83.05, exact=True), in every process
 
-Sharp edges. All arguments of a call are looked at by one program, whatever is decided afterwards.
-The numbers of small arrays are gathered when a plan is made; of larger ones only bounds are known.
-Python numbers, NumPy arrays and arrays of one process are taken to be the same in every process,
-as JAX asks. A process without any of the devices cannot look, and need not: it computes nothing.
+Sharp edges. One program measures all arguments of a call, independent of later decisions. A plan
+gathers the numbers of small arrays; of larger ones it knows only bounds. Python numbers, NumPy
+arrays and arrays of one process must be the same in every process, as JAX requires. A process
+without any of the devices cannot measure, and need not: it computes nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ASKED = ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)
 class Spread:
     """An array of several processes, as each of them knows it.
 
-    **Fields:** `array`; `local`: all of it, if this process has a copy; `seen`: of all of it;
-    `aval`, `dtype`, `size`, `nbytes`: as of the array.
+    **Fields:** `array`; `local`: all of it, if this process has a copy; `seen`: the facts about
+    all of it; `aval`, `dtype`, `size`, `nbytes`: those of the array.
     """
 
     __slots__ = ("array", "aval", "dtype", "local", "nbytes", "seen", "size")
@@ -49,32 +49,32 @@ class Spread:
 
     @property
     def is_finite(self) -> bool:
-        """Whether there is neither inf nor nan; only an array of several processes knows."""
+        """True if no process holds an inf or a nan of the array."""
         return self.seen.is_finite
 
 
-# An argument of a function, or what is known of one.
+# An argument of a function, or the known facts about it.
 Argument: TypeAlias = ArrayLike | Spread | Magnitude | jax.ShapeDtypeStruct | None
 T = TypeVar("T")
 
 
 def is_spread(x: object) -> TypeGuard[jax.Array]:
-    """Whether an argument lies on devices of several processes."""
+    """True if an argument lies on devices of several processes."""
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
         return False
     return not x.is_fully_addressable
 
 
 def looked_at(leaves: Sequence[T]) -> list[T | Spread] | None:
-    """The arguments, with a `Spread` for each array of several processes.
+    """Return the arguments, with a `Spread` for each array of several processes.
 
-    One program looks at all of them. None if this process has none of the devices, or if JAX
-    cannot have these arrays in one program.
+    One program measures all of them. The result is None if this process has none of the devices,
+    or if JAX cannot use these arrays in one program.
     """
     spread = [x for x in leaves if is_spread(x)]
     if not all(x.sharding.addressable_devices for x in spread):
         return None
-    new = {}  # of which some may be the same
+    new = {}  # by id, because some arguments may be the same
     for x in spread:
         if _is_key(x):
             _keep(x, Seen(ZERO, True, True))
@@ -84,15 +84,15 @@ def looked_at(leaves: Sequence[T]) -> list[T | Spread] | None:
             new[id(x)] = x
     try:
         found = seen_on_device(*new.values()) if new else []
-    except ValueError:  # they lie on different devices: JAX says so when the program is run
+    except ValueError:  # they lie on different devices: JAX raises when the program runs
         return None
     for x, seen in zip(new.values(), found, strict=True):
         _keep(x, seen)
     return [Spread(x, _seen[id(x)][1]) if is_spread(x) else x for x in leaves]
 
 
-# By the id of an array that was looked at: the same array is given to many calls. All processes
-# find the same ones here, because an array that is given to a call is alive, and so is its entry.
+# Measured arrays by id, because many calls get the same array. All processes find the same ones
+# here, because an array that a call gets is alive, and so is its entry.
 _seen: dict[int, tuple[weakref.ref[jax.Array], Seen]] = {}
 
 
@@ -102,7 +102,7 @@ def _keep(x: jax.Array, seen: Seen) -> None:
 
 
 def _of_copy(local: jax.Array) -> Seen:
-    """What is seen of an array that this process holds."""
+    """Measure an array that this process holds."""
     if not is_on_host(local):
         return seen_on_device(local)[0]
     numbers = np.asarray(local)
@@ -111,7 +111,7 @@ def _of_copy(local: jax.Array) -> Seen:
 
 
 def numbers_of(x: Spread) -> jax.Array | np.ndarray:
-    """All of an array, in every process."""
+    """Return all of an array, in every process."""
     if x.local is not None:
         return x.local
     if not _is_key(x.array):
@@ -121,9 +121,9 @@ def numbers_of(x: Spread) -> jax.Array | np.ndarray:
 
 
 def known_numbers(arguments: Sequence[Argument]) -> Sequence[Argument]:
-    """The arguments as they are planned with: numbers, or the magnitudes of what is too large.
+    """Return the arguments for a plan: numbers, or the magnitudes of large arrays.
 
-    Of many random keys nothing is known, nor of what is abstract: None.
+    Abstract arrays and many random keys are unknown: None.
     """
     arguments = [None if isinstance(x, jax.ShapeDtypeStruct) else x for x in arguments]
     if not any(type(x) is Spread or is_spread(x) for x in arguments):

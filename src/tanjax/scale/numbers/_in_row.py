@@ -1,13 +1,13 @@
-"""Whether several arrays that NumPy can read are in their windows, all of them in one row.
+"""The check whether several arrays that NumPy can read are in their windows, all in one row.
 
-NumPy takes 3 us for each array, most of it to begin and to end each of five operations. The bits of
-all arrays are copied into one row instead, 0.5 us each, and compared there: 30 arrays of 2000
-numbers take 29 us instead of 100, and nobody waits for a program that would look.
+NumPy takes 3 us for each array, most of it to begin and to end each of five operations. So `InRow`
+copies the bits of all arrays into one row, 0.5 us each, and compares them there. With 2000 numbers
+each, 30 arrays take 29 us instead of 100, and the call waits for no JAX program.
 
     row = InRow([Window(-3.0, 3.0)] * 2, arrays)
     row.inside([jnp.ones(5), jnp.full(3, 100.0)])  # False
 
-Sharp edge: the copy is a pass over all numbers, so large arrays are looked at one by one.
+Sharp edge: the copy is a pass over all numbers, so large arrays are checked one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._extremes import UNSIGNED, Unsigned, Window, ends_of, is_on_host, peak_of
 from ._measure import inside
 
 _BUFFERS = "efd"  # dtypes that Python's buffers know: JAX's arrays are joined like strings
-# Arrays of one dtype: which they are (`_are_inside`), and what `_ends` says of them.
+# Arrays of one dtype: their places (`_are_inside`), and the results of `_ends`.
 Row: TypeAlias = tuple[Any, ...]
 
 
@@ -47,7 +47,7 @@ class InRow:
 
     @staticmethod
     def can(arrays: Sequence[AnyArray]) -> bool:
-        """Whether arguments are several arrays that are compared in a row."""
+        """True if arguments are several arrays that can be compared in a row."""
         return (
             len(arrays) > 1
             and all(isinstance(x, jax.Array) and x.dtype.char in UNSIGNED for x in arrays)
@@ -57,10 +57,10 @@ class InRow:
         )
 
     def inside(self, arrays: Sequence[jax.Array]) -> bool:
-        """Whether each of the arrays lies in its window. Waits for those still being computed."""
+        """True if each of the arrays lies in its window. Waits for those still being computed."""
         try:
             found = [_are_inside(row, arrays) for row in self._rows]
-        except Exception:  # on several devices, or gone: who looks at one of them says so
+        except Exception:  # on several devices, or deleted: `inside` raises for that array
             found = [None]
         if None in found:
             return all([inside(x, w) for x, w in zip(arrays, self._windows, strict=True)])
@@ -68,11 +68,11 @@ class InRow:
 
 
 def _are_inside(row: Row, arrays: Sequence[jax.Array]) -> bool | None:
-    """None if there are infinities, which not every window minds."""
+    """Return None if there are infinities, which some windows allow."""
     places, starts, unsigned, read, low, high, infinite, one, shared, nonzero, peaks = row
     every_low, every_high = shared
     bits = read([arrays[i] for i in places], unsigned)
-    bits += bits  # without their signs, they grow with the magnitude
+    bits += bits  # doubled, they have no signs and grow with the magnitude
     has_zeros = nonzero is not None and not bits.item(bits.argmin())
     if has_zeros and (nonzero & (np.minimum.reduceat(bits, starts) == 0)).any():
         return False
@@ -80,8 +80,8 @@ def _are_inside(row: Row, arrays: Sequence[jax.Array]) -> bool | None:
         return False
     is_low = bits.item(bits.argmax()) <= every_high
     largest = None if is_low else np.maximum.reduceat(bits, starts)
-    bits -= one  # zeros turn around, so that the least is none of them
-    # Together in what all windows share: half the time, since `argmax` begins and ends at once.
+    bits -= one  # zeros wrap around, so that the least is nonzero
+    # First check all numbers in the range that all windows share, by `argmin`: half the time.
     if is_low and bits.item(bits.argmin()) >= every_low:
         return True
     if largest is None:
@@ -93,7 +93,7 @@ def _are_inside(row: Row, arrays: Sequence[jax.Array]) -> bool | None:
 
 
 def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> Row:
-    """Of arrays of one dtype: where each begins in a row, how it is read, and what may be there."""
+    """Return where each array of one dtype begins in a row, how it is read, and its bounds."""
     dtype = arrays[0].dtype
     unsigned = UNSIGNED[dtype.char]
     starts = np.cumsum([0, *(x.size for x in arrays[:-1])])

@@ -1,19 +1,19 @@
 """A record: the known facts about the numbers of an array that is not computed.
 
-One pair of bounds on the absolute value is too little: `1 + x²` is at least 1, and `exp(-x²)` at
-most 1, because of the signs. So positive and negative entries are bounded apart, in log2, and a
-record says whether zeros may occur. All stay ordinary floats for numbers of any size.
+One pair of bounds on the absolute value is not enough: `1 + x²` is at least 1, and `exp(-x²)` at
+most 1, because of the signs. So a record bounds positive and negative entries separately, in log2,
+and states whether zeros may occur. All bounds stay ordinary floats for numbers of any size.
 
     >>> x = span(-3.0, 4.0)
     >>> add(ONE, multiply_by_itself(x)).plus_low
     0.0
 
 `grid`: every entry is a multiple of 2^grid. The difference of two numbers with p-bit mantissas is
-zero or at least a unit in the last place of the smaller one, so cancellation has a bound too, and
+zero or at least a unit in the last place of the smaller one. So cancellation has a bound too, and
 a chain of sums does not lower it again.
 
-Sharp edge: bounds are of exact arithmetic; rounding may put an entry a few units in the last place
-outside.
+Sharp edge: bounds hold for exact arithmetic; rounding may put an entry a few units in the last
+place outside.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Record(NamedTuple):
 
     @property
     def is_firm(self) -> bool:
-        """Whether what is at least this large has a lower bound without cancellation."""
+        """True if all numbers at least this large have a lower bound without cancellation."""
         return self.is_positive and self.has_plus and not self.cancelled
 
     @property
     def is_empty(self) -> bool:
-        """Whether no entry is finite."""
+        """True if no entry is finite."""
         return not (self.zero or self.has_plus or self.has_minus)
 
 
@@ -99,7 +99,7 @@ def positive(low: float, high: float, *, zero: bool = False, cancelled: bool = F
 
 
 def log_add(a: float, b: float) -> float:
-    """`log2(2^a + 2^b)`, for exponents of any size."""
+    """Return `log2(2^a + 2^b)`, for exponents of any size."""
     if a < b:
         a, b = b, a
     if b == -INFINITY or a == INFINITY:
@@ -108,18 +108,18 @@ def log_add(a: float, b: float) -> float:
 
 
 def log_subtract(a: float, b: float) -> float:
-    """`log2(2^a - 2^b)` for `a > b`; -inf where rounding decides (they agree to six digits)."""
+    """Return `log2(2^a - 2^b)`, `a > b`; -inf if rounding decides (they agree to six digits)."""
     rest = 1.0 - 2.0 ** (b - a)
     return a + math.log2(rest) if rest > 1e-6 else -INFINITY
 
 
 def power_of_two(exponent: float) -> float:
-    """`2^exponent`, infinite where a float ends."""
+    """Return `2^exponent`, or inf if it overflows."""
     return 2.0**exponent if exponent < 1024 else INFINITY
 
 
 def ends(r: Record) -> tuple[float, float]:
-    """The least and the largest number of a record, with signs."""
+    """Return the least and the largest number of a record, with signs."""
     if r.has_minus:
         least = -power_of_two(r.minus_high)
     else:
@@ -132,7 +132,7 @@ def ends(r: Record) -> tuple[float, float]:
 
 
 def interval(least: float, largest: float, nearest: float) -> Record:
-    """The record of the numbers between two ends, at least `2^nearest` away from zero."""
+    """Return the record of the numbers between two ends, at least `2^nearest` away from zero."""
     plus = minus = (INFINITY, -INFINITY)
     through_zero = least <= 0.0 <= largest
     if largest > 0.0:
@@ -143,14 +143,14 @@ def interval(least: float, largest: float, nearest: float) -> Record:
 
 
 def clipped(r: Record, cap: float) -> Record:
-    """Entries that are at most `2^cap`."""
+    """Return the record of entries that are cut to at most `2^cap`."""
     plus = (min(r.plus_low, cap), min(r.plus_high, cap)) if r.has_plus else r[:2]
     minus = (min(r.minus_low, cap), min(r.minus_high, cap)) if r.has_minus else r[2:4]
     return Record(*plus, *minus, r.zero, r.grid, r.cancelled)
 
 
 def raised(r: Record, floor: float) -> Record:
-    """Entries that are at least `2^floor`."""
+    """Return the record of entries that are raised to at least `2^floor`."""
     plus = (max(r.plus_low, floor), max(r.plus_high, floor)) if r.has_plus else r[:2]
     minus = (max(r.minus_low, floor), max(r.minus_high, floor)) if r.has_minus else r[2:4]
     return Record(*plus, *minus, False, r.grid, r.cancelled)
@@ -165,7 +165,7 @@ def negate(r: Record) -> Record:
 
 
 def shift(r: Record, bits: float) -> Record:
-    """The record of `x · 2^bits`."""
+    """Return the record of `x · 2^bits`."""
     return Record(
         r.plus_low + bits,
         r.plus_high + bits,
@@ -178,7 +178,7 @@ def shift(r: Record, bits: float) -> Record:
 
 
 def scale_logs(r: Record, n: float) -> Record:
-    """The record of a power with a positive exponent that keeps the sign."""
+    """Return the record of a power with a positive exponent that keeps the sign."""
     return Record(
         n * r.plus_low,
         n * r.plus_high,
@@ -190,7 +190,7 @@ def scale_logs(r: Record, n: float) -> Record:
 
 
 def union(a: Record, b: Record) -> Record:
-    """Entries of either array."""
+    """Return the record of the entries of both arrays."""
     return Record(
         min(a.plus_low, b.plus_low),
         max(a.plus_high, b.plus_high),
@@ -202,12 +202,12 @@ def union(a: Record, b: Record) -> Record:
     )
 
 
-# Ranges that touch but for rounding overlap.
+# Ranges that touch up to rounding overlap.
 _TOUCH = 1e-9
 
 
 def _positive_part(a: Record, b: Record, grid: float) -> tuple[float, float, bool]:
-    """Bounds on the positive entries of a sum, and whether the lower one is a cancellation's."""
+    """Return bounds on a sum's positive entries, and whether the lower is a cancellation's."""
     low, high, cancelled = INFINITY, -INFINITY, False
     if a.plus_high > high and b.plus_high > high:
         low, high = log_add(a.plus_low, b.plus_low), log_add(a.plus_high, b.plus_high)
@@ -227,13 +227,13 @@ def _positive_part(a: Record, b: Record, grid: float) -> tuple[float, float, boo
 
 
 def _meet(a: Record, b: Record) -> bool:
-    """Whether a positive entry may be the opposite of one of the other record."""
+    """True if a positive entry may be the opposite of an entry of the other record."""
     high = min(a.plus_high, b.minus_high)
     return high > -INFINITY and max(a.plus_low, b.minus_low) <= high + _TOUCH
 
 
 def add(a: Record, b: Record) -> Record:
-    """The record of `x + y`."""
+    """Return the record of `x + y`."""
     grid = min(a.grid, b.grid)
     if not (a.has_minus or b.has_minus):  # nonnegative: no cancellation
         low = log_add(a.plus_low, b.plus_low) if a.has_plus and b.has_plus else INFINITY
@@ -250,7 +250,7 @@ def add(a: Record, b: Record) -> Record:
 
 
 def multiply(a: Record, b: Record) -> Record:
-    """The record of `x · y`."""
+    """Return the record of `x · y`."""
     # Unpacked, the most frequent rule takes half the time.
     a_low, a_high, a_minus_low, a_minus_high, a_zero, a_grid, a_soft = a
     b_low, b_high, b_minus_low, b_minus_high, b_zero, b_grid, b_soft = b
@@ -275,24 +275,24 @@ def multiply(a: Record, b: Record) -> Record:
 
 
 def multiply_by_itself(a: Record) -> Record:
-    """The record of `x · x`: no entry is negative."""
+    """Return the record of `x · x`: no entry is negative."""
     return Record(2 * a.low, 2 * a.high, INFINITY, -INFINITY, a.zero, 2 * a.grid, a.cancelled)
 
 
 def reciprocal(a: Record) -> Record:
-    """The record of `1 / x`, without the infinities of `1 / 0`."""
+    """Return the record of `1 / x`, without the infinities of `1 / 0`."""
     return Record(
         -a.plus_high, -a.plus_low, -a.minus_high, -a.minus_low, False, -INFINITY, a.cancelled
     )
 
 
-# The share of log2(k) by which a sum of k terms with mixed signs grows: the square root of k, as
-# in a random walk. 1 would be the worst case.
+# A sum of k terms with mixed signs grows by this share of log2(k): by the square root of k, as in
+# a random walk. 1 would be the worst case.
 MIXED_SIGNS = 0.5
 
 
 class _Mode(threading.local):
-    """Whether bounds must hold, or may be what is to be expected."""
+    """The choice between bounds that must hold and bounds that are expected."""
 
     proves = False
 
@@ -302,7 +302,7 @@ _mode = _Mode()
 
 @contextlib.contextmanager
 def worst_case() -> Iterator[None]:
-    """Bounds that hold for any numbers: for proofs, not for estimates."""
+    """Compute bounds that hold for any numbers: for proofs, not for estimates."""
     _mode.proves = True
     try:
         yield
@@ -315,17 +315,17 @@ def is_worst_case() -> bool:
 
 
 def growth(r: Record, count: float) -> float:
-    """By how many bits a sum of `count` entries exceeds the largest."""
+    """Return by how many bits a sum of `count` entries exceeds the largest."""
     bits = math.log2(max(count, 1))
     mixed = r.has_plus and r.has_minus and not _mode.proves
     return bits * MIXED_SIGNS if mixed else bits
 
 
 def sum_of(r: Record, count: float) -> Record:
-    """The record of a sum of `count` entries.
+    """Return the record of a sum of `count` entries.
 
-    With one sign the sum of k terms is at most k times the largest. With mixed signs terms cancel;
-    √k times the largest is expected, and used, though a sum may reach k times.
+    With one sign the sum of k terms is at most k times the largest. With mixed signs terms cancel:
+    the record expects √k times the largest, though a sum may reach k times.
     """
     if count <= 1:
         return r if count == 1 else NOTHING
@@ -339,5 +339,5 @@ def sum_of(r: Record, count: float) -> Record:
 
 
 def precision(node: Node) -> int:
-    """The bits of the mantissa of a node's results."""
+    """Return the bits of the mantissa of a node's results."""
     return MANTISSA.get(str(node.outputs[0].aval.dtype), 53)

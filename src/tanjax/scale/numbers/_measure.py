@@ -1,8 +1,8 @@
-"""Magnitudes of numbers, and whether they are still in a window: on every call of a compiled plan.
+"""Magnitudes of numbers, and the check of their windows on every call of a compiled plan.
 
-A plan is right for magnitudes near those it was made for. Each call has to look at all of its
-inputs, and may not take longer than the call itself (`_extremes.py`). Arrays of which this process
-holds only a part are looked at as a whole, by all processes (`_hosts.py`).
+A plan is right for magnitudes near those it was made for. So each call measures all of its inputs,
+which may not take longer than the program itself (`_extremes.py`). If this process holds only a
+part of an array, all processes measure the whole array (`_hosts.py`).
 
     >>> measure(np.array([0.0, -2.0, 8.0]))
     Magnitude(low=1.0, high=3.0, exact=True)
@@ -37,7 +37,7 @@ from ._hosts import Spread, is_spread, looked_at
 
 
 def measure(x: ArrayLike | Spread) -> Magnitude:
-    """The magnitudes of an array or a number: zeros and non-finite entries left out.
+    """Return the magnitudes of an array or a number, without zeros and non-finite entries.
 
     `ZERO` if nothing is left, or if the entries are no numbers (random keys, tokens).
     """
@@ -51,7 +51,7 @@ def measure(x: ArrayLike | Spread) -> Magnitude:
 
 
 def inside(x: ArrayLike | Spread, window: Window) -> bool:
-    """Whether every finite nonzero entry of a floating array lies in the window.
+    """True if every finite nonzero entry of a floating array lies in the window.
 
     Costs about 3 us up to 1000 entries: it runs for every input at every call of a plan.
     """
@@ -60,9 +60,9 @@ def inside(x: ArrayLike | Spread, window: Window) -> bool:
 
 
 def begin(arrays: Sequence[jax.Array], windows: Sequence[Window]) -> Callable[[], bool]:
-    """Begin to look at arrays, in one program for each device; those on the host are looked at now.
+    """Begin to measure arrays, in one program for each device; those on the host are measured now.
 
-    **Returns:** a function that waits for the answer, whether all of them lie in their windows.
+    **Returns:** a function that waits for the answer: True if all of them lie in their windows.
     """
     pairs = list(zip(arrays, windows, strict=True))
     if not all([inside(x, w) for x, w in pairs if is_on_host(x)]):
@@ -78,7 +78,7 @@ def begin(arrays: Sequence[jax.Array], windows: Sequence[Window]) -> Callable[[]
 
 
 def is_finite(x: jax.Array) -> bool:
-    """Whether an array has neither inf nor nan; looked at where it is."""
+    """True if an array has neither inf nor nan; the check runs where the array is."""
     if isinstance(x, jax.core.Tracer):  # known numbers, while something else is traced
         return True
     if jnp.issubdtype(x.dtype, jax.dtypes.extended):  # random keys
@@ -87,7 +87,7 @@ def is_finite(x: jax.Array) -> bool:
 
 
 def count_numbers(x: AnyArray) -> tuple[int, int, int]:
-    """How many entries of an array are finite, how many of these not zero, and how many not nan."""
+    """Count the entries that are finite, that are finite and not zero, and that are not nan."""
     if isinstance(x, jax.core.Tracer):
         return int(x.size), int(x.size), int(x.size)
     np_: Any = jnp
@@ -99,7 +99,7 @@ def count_numbers(x: AnyArray) -> tuple[int, int, int]:
 
 
 def _seen(x: ArrayLike | Spread) -> Seen | None:
-    """What is seen of an array where it is; None if NumPy can look."""
+    """Measure an array where it is; return None if NumPy can read it."""
     if type(x) is Spread:
         return x.seen
     if not isinstance(x, jax.Array) or is_on_host(x):

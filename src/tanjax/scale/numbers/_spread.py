@@ -1,17 +1,17 @@
 """Operations on numbers too far apart for one exponent: each entry has its own.
 
-Beside exp(1000), ordinary numbers are no part of a block any more, and a plan made without them
-would lose them. A spread `Wide` has two arrays, fractions and exponents. Whatever only moves
-entries moves both alike; a sum is aligned entry by entry, by the largest of *its* parts, so that a
-row of small numbers beside a row of huge ones keeps its sum; and what depends on order alone works
-on the ranks of the numbers, which are integers.
+A block with exp(1000) cannot hold ordinary numbers, and a plan made without them would lose them. A
+spread `Wide` has two arrays, fractions and exponents. An operation that only moves entries moves
+both alike. A sum is aligned entry by entry, by the largest of *its* parts, so that a row of small
+numbers beside a row of huge ones keeps its sum. An operation that depends on order alone works on
+the ranks of the numbers, which are integers.
 
     >>> small, huge = Wide(np.array([1.0, 3.0])), Wide(np.ones(2), np.array([0, 5000]))
     >>> plus(small, huge).exponent
     array([   2, 5001])
 
-Sharp edges: ten times slower than blocks, which is why `normalised` goes back to them where it can;
-a sum of terms whose largest cancel has lost what was 2^1000 below these.
+Sharp edges: spread numbers are ten times slower than blocks, so `normalised` returns to blocks
+where it can. A sum whose largest terms cancel has lost the terms 2^1000 below these.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tanjax._typing import Axis
 
 from ._wide import Apart, Exponent, Numbers, Wide, align, is_number, normalised, scaled, split
 
-# The exponent of what has none (zeros, infinities), where the largest of several is looked for.
+# The exponent of zeros and infinities in a search for the largest exponent.
 NONE = -(2**60)
-_LONGEST = 4000  # multiples of 2^1000 that a remainder is taken through
+_LONGEST = 4000  # the most steps of 2^1000 in a remainder
 
 Parts: TypeAlias = tuple[Numbers, np.ndarray]  # fractions, and an exponent of each
 
@@ -37,7 +37,7 @@ def is_spread(x: Wide) -> bool:
 
 
 def parts_of(x: Wide) -> Parts:
-    """Fractions and exponents of the numbers of a `Wide` of either form."""
+    """Return fractions and exponents of the numbers of a `Wide` of either form."""
     if is_spread(x) and x.extent is not None:
         return x.array, x.exponent
     fraction, powers = split(x.array)
@@ -45,7 +45,7 @@ def parts_of(x: Wide) -> Parts:
 
 
 def _largest(powers: np.ndarray, counts: np.ndarray, axes: Axis = None) -> np.ndarray:
-    """The largest exponents of what counts along some axes, which are kept; 0 if there is none."""
+    """Return the largest exponents of counting entries along axes, which are kept; 0 if none."""
     top = np.where(counts, powers, NONE)
     if axes is not None:
         top = np.max(top, axes, keepdims=True, initial=NONE)
@@ -53,7 +53,7 @@ def _largest(powers: np.ndarray, counts: np.ndarray, axes: Axis = None) -> np.nd
 
 
 def common(xs: list[Wide]) -> tuple[list[Numbers], np.ndarray]:
-    """The arrays of several Wides at one exponent per entry, that of the largest of them."""
+    """Return the arrays of several Wides at one exponent per entry, that of the largest."""
     pairs = [parts_of(x) for x in xs]
     top: int | np.ndarray = NONE
     for fraction, powers in pairs:
@@ -63,10 +63,10 @@ def common(xs: list[Wide]) -> tuple[list[Numbers], np.ndarray]:
 
 
 def at_largest(x: Wide, axes: tuple[int, ...]) -> tuple[Numbers, np.ndarray]:
-    """The numbers at the exponents of the largest along some axes, which are kept.
+    """Return the numbers at the exponents of the largest along some axes, which are kept.
 
-    What is less than 2^-1000 of it may vanish: where all of them are added up, or a factorisation
-    makes rounding errors as large, nobody misses it.
+    Numbers below 2^-1000 of the largest may vanish. This is harmless where all of them are added
+    up, or where a factorisation makes rounding errors as large.
     """
     fraction, powers = parts_of(x)
     top = _largest(powers, is_number(fraction), axes)
@@ -74,7 +74,7 @@ def at_largest(x: Wide, axes: tuple[int, ...]) -> tuple[Numbers, np.ndarray]:
 
 
 def plus(x: Wide, y: Wide) -> Wide:
-    """`x + y`, whatever their forms."""
+    """Return `x + y` for blocks and spread numbers."""
     power: Exponent
     try:
         (a, b), power = align([x, y])
@@ -84,12 +84,12 @@ def plus(x: Wide, y: Wide) -> Wide:
 
 
 def times(x: Wide, y: Wide) -> Wide:
-    """`x * y`, whatever their forms."""
+    """Return `x * y` for blocks and spread numbers."""
     return normalised(Wide(x.array * y.array, x.exponent + y.exponent))
 
 
 def choose(which: np.ndarray, *cases: Wide) -> Wide:
-    """Entry by entry one of several Wides."""
+    """Choose one of several Wides, entry by entry."""
     pairs = [parts_of(x) for x in cases]
     shape = np.broadcast_shapes(np.shape(which), *(np.shape(f) for f, _ in pairs))
     which = np.broadcast_to(np.asarray(which).astype(np.int64), shape)
@@ -101,13 +101,13 @@ def choose(which: np.ndarray, *cases: Wide) -> Wide:
 
 
 def larger(x: Wide, y: Wide, sign: int = 1) -> Wide:
-    """The larger of two numbers, the smaller if `sign` is -1; NaN if one is."""
+    """Return the larger of two numbers, the smaller if `sign` is -1; NaN if either is NaN."""
     (a, b), _ = common([x, y])
     return choose(((a >= b) if sign > 0 else (a <= b)) | np.isnan(a), y, x)
 
 
 def remainder_of(x: Wide, y: Wide) -> Wide:
-    """`fmod` of numbers far apart: exact, as each step is."""
+    """Return `fmod` of numbers far apart; it is exact, because each step is."""
     (a, p), (b, q) = parts_of(x), parts_of(y)
     a, p, b, q = np.broadcast_arrays(a, p, b, q)
     left = np.where(is_number(a) & is_number(b), np.maximum(p - q, 0), 0)
@@ -126,14 +126,14 @@ def remainder_of(x: Wide, y: Wide) -> Wide:
 
 
 def sum_over(fraction: Numbers, powers: np.ndarray, axes: tuple[int, ...]) -> Wide:
-    """Sums along some axes, each aligned by the largest of its own terms."""
+    """Return sums along some axes, each aligned by the largest of its own terms."""
     top = _largest(powers, is_number(fraction), axes)
     total = np.add.reduce(scaled(fraction, powers - top), axes)
     return Wide(total, np.squeeze(top, axes))
 
 
 def running_sum(fraction: Numbers, powers: np.ndarray, axis: int) -> Wide:
-    """Cumulative sums along an axis."""
+    """Return cumulative sums along an axis."""
     rows = list(zip(np.moveaxis(fraction, axis, 0), np.moveaxis(powers, axis, 0), strict=True))
     sums = rows[:1]
     for row in rows[1:]:
@@ -146,7 +146,7 @@ def running_sum(fraction: Numbers, powers: np.ndarray, axis: int) -> Wide:
 
 
 def add_at(x: Wide, index: tuple[np.ndarray, ...], updates: Wide, sign: int = 1) -> Wide:
-    """Numbers to some of whose entries others are added, also several to the same one."""
+    """Add updates to entries (subtract if `sign` is -1), also several to the same entry."""
     (fraction, powers), (more, its) = parts_of(x), parts_of(updates)
     top = np.where(is_number(fraction), powers, NONE)
     np.maximum.at(top, index, np.where(is_number(more), its, NONE))
@@ -157,7 +157,7 @@ def add_at(x: Wide, index: tuple[np.ndarray, ...], updates: Wide, sign: int = 1)
 
 
 def multiply_matrices(x: Parts, y: Parts) -> Wide:
-    """`(batch, left, k) @ (batch, k, right)`, each entry aligned by its own terms."""
+    """Return `(batch, left, k) @ (batch, k, right)`, each entry aligned by its own terms."""
     (a, p), (b, q) = x, y
     rows, columns = _largest(p, is_number(a), 2), _largest(q, is_number(b), 1)
     near = np.where(is_number(a), p - rows, 0), np.where(is_number(b), q - columns, 0)
@@ -172,7 +172,7 @@ def multiply_matrices(x: Parts, y: Parts) -> Wide:
 
 
 def product_over(fraction: Numbers, powers: np.ndarray, axes: tuple[int, ...]) -> Wide:
-    """Products along some axes."""
+    """Return products along some axes."""
     rest = tuple(i for i in range(fraction.ndim) if i not in axes)
     shape = [fraction.shape[i] for i in rest]
     rows = np.transpose(fraction, (*rest, *axes)).reshape(*shape, -1)
@@ -189,7 +189,7 @@ def product_over(fraction: Numbers, powers: np.ndarray, axes: tuple[int, ...]) -
 
 
 def ranks(xs: list[Wide], nan: int) -> tuple[list[np.ndarray], Wide]:
-    """Integers in the order of real numbers, and the numbers by rank.
+    """Return integers in the order of real numbers, and the numbers by rank.
 
     **Arguments:** `nan`: 1 if NaN is above all numbers, -1 if below.
     """
@@ -215,7 +215,7 @@ def ranks(xs: list[Wide], nan: int) -> tuple[list[np.ndarray], Wide]:
 
 
 def by_rank(place: np.ndarray, table: Wide) -> Wide:
-    """Numbers by their ranks; ranks beyond all are infinities."""
+    """Return numbers by their ranks; ranks beyond all are infinities."""
     place = np.asarray(place)
     inside = np.clip(place, 0, len(table.array) - 1)
     ends = np.where(place < 0, -np.inf, np.inf)

@@ -1,14 +1,14 @@
 """Numbers as a dtype stores them: infinities, zeros, subnormal numbers, rounding.
 
-A program is run in a wide range (`_wide.py`), and once more as its dtypes hold its numbers, to see
-what the difference costs. Range and precision are looked at apart: a number in the normal range is
-left as it is, and rounding is a run of its own.
+tanjax runs a program in a wide range (`_wide.py`), and once more as its dtypes hold its numbers, to
+measure the difference. Range and precision are separate: a number in the normal range stays as it
+is, and rounding is a run of its own.
 
     clamp_to(wide(np.array([1e-9, 1e9])), jnp.float16, 0).value.array  # [0, inf]
 
-Sharp edges. Subnormal float32 and bfloat16 are zero, as XLA has them; those of float16 are kept,
-on the coarse grid on which they lie. XLA may hand a number on before it is rounded to that grid
-(`a / x / y` is `a / (x * y)`), so that two readers of it do not have the same: see `Clamped.apart`.
+Sharp edges. Subnormal numbers of float32 and bfloat16 are zero, as in XLA; those of float16 stay,
+on their coarse grid. XLA may pass a number on before it rounds it to that grid (`a / x / y` is
+`a / (x * y)`). Then two readers of it see different numbers: see `Clamped.apart`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _ldexp(x: float, power: int) -> float:
 class Clamped(NamedTuple):
     """Counts of numbers that a dtype made infinite, zero or coarse.
 
-    `apart`: what another reader may have, with subnormal numbers rounded the other way; None if
-    there are none.
+    `apart`: the numbers that another reader may see, with subnormal numbers rounded the other way;
+    None if there are no subnormal numbers.
     """
 
     value: Wide
@@ -48,9 +48,9 @@ class Clamped(NamedTuple):
 
 
 def clamp_to(x: Wide, dtype: DType, exponent: int, wider: bool = False) -> Clamped:
-    """The numbers as a type stores them at an exponent: normal ones keep their precision.
+    """Return the numbers as a dtype stores them at an exponent: normal ones keep their precision.
 
-    **Arguments:** `wider`: whether what is too large for float16 is kept, as in float32.
+    **Arguments:** `wider`: True to keep numbers that overflow in float16, as float32 does.
     """
     if x.extent is None:
         x = normalised(x)
@@ -78,7 +78,7 @@ def clamp_to(x: Wide, dtype: DType, exponent: int, wider: bool = False) -> Clamp
 
 
 def _replaced(x: Wide, over: np.ndarray, under: np.ndarray, small: Numbers) -> Wide:
-    """Infinities and small numbers in the place of what is too large or too small."""
+    """Replace numbers that overflow by infinities, and numbers that underflow by `small`."""
     array = np.array(x.array, order="C")
     parts = _real_parts(array)  # a view
     parts[over] = np.copysign(INF, parts[over])
@@ -87,7 +87,7 @@ def _replaced(x: Wide, over: np.ndarray, under: np.ndarray, small: Numbers) -> W
 
 
 def _subnormal(array: Numbers, shift: Exponent, step: float) -> tuple[Numbers, Numbers | None]:
-    """Numbers `array * 2**-shift` as whole multiples of `step`, moved back; 0 if it is 0.
+    """Round numbers `array * 2**-shift` to whole multiples of `step`, moved back; 0 if it is 0.
 
     **Returns:** the nearest multiples, and those on the other side, unless one of both is 0.
     """
@@ -102,13 +102,13 @@ def _subnormal(array: Numbers, shift: Exponent, step: float) -> tuple[Numbers, N
 
 
 def _real_parts(array: Numbers) -> np.ndarray:
-    """The parts of complex numbers side by side; a view of an array that is contiguous."""
+    """Return the parts of complex numbers side by side; a view of an array that is contiguous."""
     array = np.atleast_1d(array)
     return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
 
 
 def saturated(x: Wide, dtype: DType, exponent: int) -> Wide:
-    """The largest number of a type, stored at an exponent, in the place of infinities."""
+    """Replace infinities by the largest number of a dtype, stored at an exponent."""
     infinite = np.isinf(x.array)
     if x.array.dtype.kind != "f" or not np.any(infinite):
         return x
@@ -119,7 +119,7 @@ def saturated(x: Wide, dtype: DType, exponent: int) -> Wide:
 
 
 def rounded_to(x: Wide, dtype: DType) -> Wide:
-    """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
+    """Round numbers to the mantissa of a dtype, at any range (Veltkamp's splitting)."""
     bits = limits(dtype).bits
     if bits >= 52:
         return x
@@ -132,7 +132,7 @@ def rounded_to(x: Wide, dtype: DType) -> Wide:
         rounded = np.where(np.isfinite(array), rounded, array)
     if x.extent is None or type(x.exponent) is not int or x.extent[1] == 0.0:
         return Wide(rounded, x.exponent)
-    # Rounding keeps the order, so that the ends need not be looked for: a third of the time.
+    # Rounding keeps the order, so that the ends need no search: a third of the time.
     low, high = x.extent
     return Wide(rounded, x.exponent, (_rounded(low, factor), _rounded(high, factor)))
 

@@ -1,23 +1,23 @@
 """Arrays in a range far beyond that of any floating-point type.
 
-To say what a program's values are before they are squeezed into float16, the program has to be run
-somewhere where nothing overflows: `3**1000` and `1e-300 * 1e-300` are ordinary numbers here. A
-`Wide` is a block floating-point array: a NumPy array of float64 (or complex128) and one integer
-exponent for all of it, so that a product costs one NumPy product and one integer addition.
+To find a program's values before a cast to float16, tanjax runs the program in a range where
+nothing overflows: `3**1000` and `1e-300 * 1e-300` are ordinary numbers here. A `Wide` is a block
+floating-point array: a NumPy array of float64 (or complex128) and one integer exponent for all of
+it, so that a product costs one NumPy product and one integer addition.
 
     >>> x = wide(np.array([3e200, 5e200]))
     >>> normalised(Wide(x.array * x.array, 2 * x.exponent)).exponent > 1000
     True
 
 Numbers too far apart for one exponent get one each: then `exponent` is an array, too. `normalised`
-goes over to that form and back, so that a block's numbers are always within 2^±300 of its exponent
-and no product of three of them is lost. What is done with such arrays is in `_spread.py`.
+changes to that form and back, so that a block's numbers are always within 2^±300 of its exponent
+and no product of three of them is lost. `_spread.py` has the operations on such arrays.
 
     >>> normalised(Wide(np.array([1e-200, 1e200]))).exponent
     array([-664,  665])
 
 Sharp edges: a complex number has one exponent, so that a part more than 2^1000 below the other may
-vanish; integers and booleans keep their own type and have exponent 0; a random key is one 64-bit
+vanish. Integers and booleans keep their own dtype and have exponent 0. A random key is one 64-bit
 integer, or as many bytes as its generator has. The array of a `Wide` may be a NumPy scalar or a
 read-only view: never write to it.
 """
@@ -38,8 +38,8 @@ INF = math.inf
 # Entries are kept within 2^±300, so that a product of three arrays and a sum over 2^100 entries
 # stay within float64 before they are settled.
 _SMALL, _LARGE = 2.0**-300, 2.0**300
-_ROOM = 590  # the most binary orders of magnitude that one exponent is given
-_FARTHEST_MOVE = 700  # by which a block can be moved and stay normal in float64
+_ROOM = 590  # The most binary orders of magnitude of a block.
+_FARTHEST_MOVE = 700  # A block can be moved so far and stay normal in float64.
 # Beyond it, numbers are infinite or zero even here: an exponent must stay exact as a float.
 _FARTHEST = 2**50
 _BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
@@ -49,7 +49,7 @@ Exponent: TypeAlias = int | np.ndarray  # of all numbers, or of each
 
 
 class _Beyond(threading.local):
-    """How often numbers were too far away for any exponent, in this thread."""
+    """The count of arrays with numbers too far away for any exponent, in this thread."""
 
     count = 0
 
@@ -71,14 +71,14 @@ class Wide(NamedTuple):
 
 
 class Apart(ArithmeticError):
-    """Numbers too far apart for one exponent: the rule for blocks has to give way."""
+    """Numbers too far apart for one exponent: the rule for blocks does not apply."""
 
     def __init__(self) -> None:
         super().__init__("numbers too far apart for one exponent")
 
 
 def wide(x: Wide | ArrayLike) -> Wide:
-    """A number, NumPy or JAX array as a `Wide`; low-precision floats become float64."""
+    """Return a number, NumPy or JAX array as a `Wide`; low-precision floats become float64."""
     if isinstance(x, np.ndarray) and x.ndim == 0 and x.dtype.kind == "f":
         return normalised(Wide(np.float64(x.item())))  # a literal: 1.5 µs instead of 4
     if isinstance(x, Wide):
@@ -102,7 +102,7 @@ def wide(x: Wide | ArrayLike) -> Wide:
 
 
 def extent(array: Numbers | np.float64) -> tuple[float, float]:
-    """Smallest and largest magnitude of the entries that are neither zero nor non-finite."""
+    """Return the smallest and the largest magnitude of the nonzero finite entries."""
     if type(array) is np.float64:  # its attributes are slow: 0.1 µs instead of 0.4
         one = abs(float(array))
         return (one, one) if 0 < one < INF else (INF, 0.0)
@@ -127,7 +127,7 @@ def extent(array: Numbers | np.float64) -> tuple[float, float]:
 
 
 def normalised(x: Wide) -> Wide:
-    """The same numbers with their extent measured, in a block if they fit in one, else spread."""
+    """Return the same numbers with a measured extent: a block if they fit in one, else spread."""
     array, exponent, span = x
     if type(exponent) is not int:
         return _settle_spread(array, exponent)
@@ -178,14 +178,14 @@ def _settle_spread(array: Numbers, exponent: Exponent) -> Wide:
 
 
 def is_number(array: Numbers) -> np.ndarray:
-    """Which entries are neither zero nor infinite nor NaN."""
+    """Return a mask of the entries that are neither zero nor infinite nor NaN."""
     return (array != 0) & np.isfinite(array)
 
 
 def split(array: Numbers) -> tuple[Numbers, np.ndarray]:
-    """Fractions of 0.5 to 1 and powers of two; 0 is the power of what is no number.
+    """Return fractions of 0.5 to 1 and powers of two; the power of 0, inf and NaN is 0.
 
-    Of a complex number, the larger part is such a fraction.
+    The larger part of a complex number is scaled to 0.5 to 1.
     """
     array = np.asarray(array)
     if array.dtype.kind == "c":
@@ -197,7 +197,7 @@ def split(array: Numbers) -> tuple[Numbers, np.ndarray]:
 
 
 def scaled(array: Numbers, power: Exponent) -> Numbers:
-    """`array * 2**power` in float64, which may overflow or lose small entries.
+    """Return `array * 2**power` in float64, which may overflow or lose small entries.
 
     **Arguments:** `power`: an integer, or one for each entry.
     """
@@ -227,7 +227,7 @@ def _scaled_each(array: Numbers, power: Exponent) -> Numbers:
 
 
 def as_float(x: Wide) -> Numbers:
-    """The numbers in float64; those out of its range stay nonzero and finite (saturated)."""
+    """Return the numbers in float64; those out of its range saturate: nonzero and finite."""
     array, power = x.array, x.exponent
     if type(power) is int and power == 0:
         return array
@@ -235,9 +235,9 @@ def as_float(x: Wide) -> Numbers:
 
 
 def in_float64(x: Wide, tiny: bool = False) -> Numbers:
-    """The numbers in float64, for a function that has no other form.
+    """Return the numbers in float64, for a function that has no other form.
 
-    **Arguments:** `tiny`: to the function, what float64 cannot tell from zero is as good as zero.
+    **Arguments:** `tiny`: True if numbers that underflow in float64 are like zero to the function.
     **Raises:** `NotImplementedError` if float64 does not hold them.
     """
     moved = scaled(x.array, x.exponent)
@@ -259,26 +259,26 @@ def _saturated(array: Numbers, moved: Numbers) -> Numbers:
 
 
 def complex_of(real: Numbers, imag: Numbers) -> Numbers:
-    """Complex numbers of two parts; a sum would make NaN of an infinite one."""
+    """Return complex numbers of two parts; a sum would make NaN of an infinite part."""
     out = np.empty(np.shape(real), np.complex128)
     out.real, out.imag = real, imag
     return out
 
 
 def inverse(x: Wide) -> Wide:
-    """`1 / x`."""
+    """Return `1 / x`."""
     with np.errstate(all="ignore"):
         return normalised(Wide(1.0 / x.array, -x.exponent))
 
 
 def has_numbers(x: Wide) -> bool:
-    """Whether any entry is nonzero and finite, so that the exponent means anything."""
+    """True if any entry is nonzero and finite, so that the exponent means anything."""
     span = x.extent or extent(x.array)
     return span[1] > 0.0
 
 
 def align(xs: list[Wide], saturate: bool = False) -> tuple[list[Numbers], int]:
-    """The arrays of several blocks at one exponent, the largest.
+    """Return the arrays of several blocks at one exponent, the largest.
 
     **Arguments:** `saturate`: nonzero entries stay nonzero, as comparisons need.
     **Raises:** `Apart` if entries would be lost.
@@ -303,7 +303,7 @@ def align(xs: list[Wide], saturate: bool = False) -> tuple[list[Numbers], int]:
 
 
 def magnitude_of(x: Wide) -> Magnitude:
-    """The bounds in log2 of the magnitudes of a Wide."""
+    """Return the bounds in log2 of the magnitudes of a Wide."""
     if type(x.exponent) is not int:
         return _magnitude_of_spread(x)
     low, high = x.extent or extent(x.array)

@@ -1,1 +1,1 @@
-"""A program run at its exponents, and kept from XLA's simplifier."""
+"""Run a program at its exponents, hidden from XLA's simplifier."""

@@ -2,8 +2,8 @@
 
 Equations whose exponents are all zero are bound as they were, nested jaxprs included, so that a
 program that a plan does not touch is the same program. A conversion is one multiplication by a
-power of two, made where the value is and shared by all who want that exponent; constants are
-converted here and now.
+power of two, made where the value is and shared by all readers at that exponent. The replay
+converts constants itself, by NumPy.
 
     graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
     replay(graph, Exponents.none(graph))([np.float32(2.0)])  # [Array(3., dtype=float32)]
@@ -11,8 +11,8 @@ converted here and now.
 A watched program hands each number to a `Watcher`, which collects a flag, or extremes, inside the
 program: loops carry them, branches return them.
 
-Sharp edge: equal numbers share a barrier, so a constant may be hidden from XLA where one of its
-readers would not need that.
+Sharp edge: equal numbers share a barrier, so a constant may be hidden from XLA although one of its
+readers does not need that.
 """
 
 from __future__ import annotations
@@ -43,46 +43,46 @@ from ..magnitudes._parts import plain_parts
 Array: TypeAlias = AnyArray
 Arrays: TypeAlias = list[Array]
 Columns: TypeAlias = tuple[Array, ...]  # the carry of a loop, or its rows
-Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval, what is stored
+Number: TypeAlias = tuple[Aval, complex]  # a constant of one entry: its aval and stored number
 
 
 class Watcher(Protocol):
     """A reader of every number of a graph, which raises a flag (`scale/windows`).
 
-    A flag is an array of truths, or of numbers, of which the largest count.
+    A flag is an array of booleans, or of numbers whose largest count.
     """
 
     def entered(self, value: Value, x: Array) -> None:
-        """An argument of a nested graph."""
+        """Note an argument of a nested graph."""
 
     def converted(self, value: Value, before: jax.Array, after: jax.Array) -> None:
-        """A value is read at another exponent."""
+        """Note that a value is read at another exponent."""
 
     def computed(self, node: Node, operands: Arrays, results: Arrays) -> None:
-        """An equation was run."""
+        """Note that an equation was run."""
 
     @property
     def asked(self) -> Collection[int]:
-        """The indices of the values that are watched."""
+        """Return the indices of the values that are watched."""
 
     def fresh(self) -> Watcher:
-        """A watcher of a nested graph."""
+        """Return a watcher of a nested graph."""
 
     def note(self, flag: jax.Array) -> None:
         """Join the flag of a nested graph."""
 
     def besides(self, graphs: Sequence[ScaleGraph]) -> jax.Array:
-        """The flag of graphs that are not run."""
+        """Return the flag of graphs that are not run."""
 
     def raised(self) -> jax.Array:
-        """The flag."""
+        """Return the flag."""
 
 
-Flags: TypeAlias = tuple[jax.Array, ...]  # the flag of a nested graph; none where it is not watched
+Flags: TypeAlias = tuple[jax.Array, ...]  # the flag of a nested graph; empty if it is not watched
 
 
 def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Array]], Arrays]:
-    """The program of a graph.
+    """Return the program of a graph.
 
     **Arguments:** `e`: the exponents of its values and uses.
     **Returns:** a function from inputs to outputs, both stored at these exponents.
@@ -91,7 +91,7 @@ def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Array]], Array
 
 
 def is_untouched(node: Node, e: Exponents) -> bool:
-    """Whether an equation is run as it was: no exponent, conversion or restored constant in it."""
+    """True if an equation runs as it was: without exponent, conversion or restored constant."""
     if node.index in e.guarded or node.index in e.saturated or any(map(e.of, node.outputs)):
         return False
     if any(e.of(u) or u.value.restored for u in node.uses):
@@ -133,7 +133,7 @@ class _Environment:
         return use.value.constant if use.value.kind == "constant" else self.read(use)
 
     def constant(self, value: Value, exponent: int) -> Array:
-        """A constant that XLA does not join with others: `1e-30·(1e-20·x)` became 0.
+        """Return a constant that XLA does not join with others: `1e-30·(1e-20·x)` became 0.
 
         Equal numbers share a barrier, which takes 40 us to trace and compile.
         """
@@ -151,11 +151,11 @@ class _Environment:
         return self.numbers[key]
 
     def hide(self, uses: Iterable[Use]) -> None:
-        """Put the numbers that `constant` is going to be asked for behind one barrier.
+        """Put the numbers that `constant` will return for these uses behind one barrier.
 
-        XLA hands each of them to its kernels as an array of its own, 0.07 us apiece at every call:
-        five made a call of 4 us a tenth longer, one array of all makes it 2 % longer. Safe because
-        a slice of what is hidden is hidden (`hidden`).
+        XLA passes each of them to its kernels as an array of its own, 0.07 us apiece at every call.
+        Five made a call of 4 us a tenth longer, one array of all makes it 2 % longer. This is safe
+        because a slice of a hidden array is hidden (`hidden`).
         """
         found: dict[DType, dict[Number, None]] = {}
         for use in uses:
@@ -173,13 +173,13 @@ class _Environment:
 
 
 def _hidden_number(value: Value, exponent: int) -> Number | None:
-    """Of a constant the aval, and the number at an exponent; None of what XLA may know: 0, 1."""
+    """Return a constant's aval and number at an exponent; None for 0 and 1, which XLA may know."""
     number = np.asarray(folded(value, exponent)).item()
     return None if abs(number) in (0.0, 1.0) else (value.aval, number)
 
 
 def folded(value: Value, exponent: int) -> Array:
-    """A constant as stored at an exponent."""
+    """Return a constant as stored at an exponent."""
     if not value.is_floating or not (exponent or value.restored):
         return value.constant
     dtype = value.aval.dtype
@@ -196,7 +196,7 @@ def folded(value: Value, exponent: int) -> Array:
 def run_watched(
     graph: ScaleGraph, arguments: Sequence[Array], e: Exponents, watch: Watcher
 ) -> Arrays:
-    """The same, here and now: `watch` is told of every number."""
+    """Run a graph at once, and pass every number to `watch`."""
     return _run(graph, arguments, e, watch)
 
 
@@ -255,9 +255,9 @@ def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) 
 
 
 def _tail(x: jax.Array) -> jax.Array:
-    """The largest number instead of infinity, and 0 of what vanishes: their product is 0.
+    """Replace infinities by the largest number and vanishing numbers by 0: their product is 0.
 
-    Subnormal numbers of float16 are numbers, as in `_stored.py`.
+    Subnormal numbers of float16 stay, as in `_stored.py`.
     """
     info = jnp.finfo(x.dtype)
     if not limits(x.dtype).step:
@@ -270,16 +270,16 @@ def _tail(x: jax.Array) -> jax.Array:
 
 
 class _Inside(NamedTuple):
-    """How nested graphs are run: with their flags beside their results, if they are watched."""
+    """The setting in which nested graphs run; watched graphs return flags beside their results."""
 
     e: Exponents
     watch: Watcher | None
-    flags: Flags  # none is raised
+    flags: Flags  # not raised
 
     def run(
         self, graph: ScaleGraph, arguments: Sequence[Array], before: Flags
     ) -> tuple[Array, ...]:
-        """The flags of a graph or `before`, and its results, in one tuple."""
+        """Return the flags of a graph or `before`, and its results, in one tuple."""
         if not self.flags:
             return tuple(_run(graph, arguments, self.e))
         watch = self.watch.fresh()  # type: ignore[union-attr]
@@ -288,21 +288,21 @@ class _Inside(NamedTuple):
         return (lax.max(before[0], watch.raised()), *results)
 
     def besides(self, graphs: Sequence[ScaleGraph]) -> Flags:
-        """The flags of graphs that are not run."""
+        """Return the flags of graphs that are not run."""
         return (self.watch.besides(graphs),) if self.flags else ()  # type: ignore[union-attr]
 
     def cut(self, results: Sequence[Array]) -> tuple[Flags, Arrays]:
-        """Flags and results apart."""
+        """Separate flags from results."""
         count = len(self.flags)
         return tuple(results[:count]), list(results[count:])
 
 
-# A node with nested graphs is run: the flags of these, and the results.
+# The flags of the nested graphs of a node, and its results.
 Nested: TypeAlias = tuple[Flags, Arrays]
 
 
 def _remat(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    """Recomputed as before; what may be saved was decided when the gradient was traced."""
+    """Recompute as before; the trace of the gradient decided which values are saved."""
     body = lambda *args: inside.run(node.graphs[0], args, inside.flags)
     barrier = node.params.get("prevent_cse", True)
     again = jax.checkpoint(body, prevent_cse=barrier, policy=node.params.get("policy"))
@@ -331,9 +331,9 @@ def _scan(node: Node, operands: Arrays, inside: _Inside) -> Nested:
 
 
 def _while(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    """Under `jax.vmap` the test may have a result per row; rows that are done keep their state.
+    """Run a loop; under `jax.vmap` the test may differ by row, and finished rows keep their state.
 
-    A watched test is run once more with each step, and on the last state.
+    A watched test runs once more with each step, and on the last state.
     """
     test, body = node.graphs
     of_test, of_body, start, _ = _compat.Loop.of(node.params).cut(operands)
@@ -365,7 +365,7 @@ def _enters(watch: Watcher | None, node: Node) -> bool:
 
 
 def _is_watched(graph: ScaleGraph, watch: Watcher | None) -> bool:
-    """Whether a value of a graph is watched, or one of the graphs inside of it."""
+    """True if a value of a graph is watched, or one of a graph inside it."""
     if watch is None:
         return False
     values = itertools.chain(graph.inputs, *(n.outputs for n in graph.nodes))
@@ -380,7 +380,7 @@ def _enter(watch: Watcher, graph: ScaleGraph, arguments: Sequence[Array]) -> Non
 
 
 def _select_rows(rows: Array, new: Array, old: Array) -> Array:
-    """The rows of `new` where a mask over the leading axes is true, those of `old` elsewhere."""
+    """Return the rows of `new` where a mask over the leading axes is true, else those of `old`."""
     mask = lax.broadcast_in_dim(rows, new.shape, tuple(range(rows.ndim)))
     return lax.select(mask, new, old)
 
@@ -396,7 +396,7 @@ def _cond(node: Node, operands: Arrays, inside: _Inside) -> Nested:
 
 
 def _shard_map(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    """Each device has a flag of its own: they leave as a row."""
+    """Give each device its own flag; the flags leave as a row."""
     params, count = node.params, len(inside.flags)
     axes = tuple(params["newly_manual_axes"])
 
