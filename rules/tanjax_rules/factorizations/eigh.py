@@ -173,7 +173,7 @@ def outer(vectors: Iterable[Vector]) -> Natural:
     """Return the Kronecker product of vectors."""
     first, *rest = vectors
     for v in rest:
-        first = (first[:, None] * v).reshape(first.size * v.size)
+        first = (first[:, None] * v[None, :]).reshape(first.size * v.size)
     return first
 
 
@@ -181,7 +181,7 @@ def outer_sum(vectors: Iterable[Vector]) -> Natural:
     """Return all sums of one entry of each vector; the first index is the slowest."""
     first, *rest = vectors
     for v in rest:
-        first = (first[:, None] + v).reshape(first.size * v.size)
+        first = (first[:, None] + v[None, :]).reshape(first.size * v.size)
     return first
 
 

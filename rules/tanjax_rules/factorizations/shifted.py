@@ -363,7 +363,7 @@ def _moved(
                 x, g, w = given
                 if isinstance(inner, tj.Diagonal):
                     return function(tj.Diagonal(g * differences(x, x) * inner.diag), w)
-                return function(g * differences(x[:, None], x) * tj.destructure(inner), w)
+                return function(g * differences(x[:, None], x[None, :]) * tj.destructure(inner), w)
 
             return lax.map(one, (at, weights, rows), batch_size=many)
 

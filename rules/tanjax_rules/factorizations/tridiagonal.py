@@ -104,7 +104,7 @@ def eigh_push(a: Matrix, *, invariant: bool = False) -> tuple[tj.EighResult, Pul
 def eigvalsh_rule(a: Matrix) -> tuple[Natural, Pullback]:
     r"""$\overline{diag}_i = \sum_k \bar\lambda_k v_{ik}^2$, and half of the same of neighbours."""
     w, v = tj.eigh(a)
-    return w, lambda w_bar: from_bands(bands(v * w_bar, v))
+    return w, lambda w_bar: from_bands(bands(v * w_bar[None, :], v))
 
 
 # -- singular values: the sizes of eigenvalues -----------------------------------------------------

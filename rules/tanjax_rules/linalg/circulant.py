@@ -49,6 +49,7 @@ def solve_circulant(a: SquareCirculant, b: DenseColumns) -> DenseColumns:
         return b.astype(dtype)
     wide = wide_enough(dtype)
     rows, column = (b if b.ndim == 1 else b.T).astype(wide), a.column.astype(wide)
+    column = column if b.ndim == 1 else column[None, :]
     if jnp.issubdtype(wide, jnp.complexfloating):
         x = jnp.fft.ifft(jnp.fft.fft(rows) / jnp.fft.fft(column))
     else:

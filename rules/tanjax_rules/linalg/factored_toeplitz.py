@@ -177,14 +177,21 @@ def inverse_product(
     dtype = b.dtype if jnp.iscomplexobj(b) else f.columns.dtype
     rows, columns = (b if b.ndim == 1 else b.T).astype(dtype), f.columns.T.astype(dtype)
     if jnp.iscomplexobj(rows):
-        by_x, by_z = (jnp.fft.ifft(v * jnp.fft.fft(rows)) for v in jnp.fft.fft(columns))
+        by_x, by_z = (jnp.fft.ifft(_times(jnp.fft.fft(rows), v)) for v in jnp.fft.fft(columns))
     else:
-        by_x, by_z = (jnp.fft.irfft(v * jnp.fft.rfft(rows), n) for v in jnp.fft.rfft(columns))
-    skew = lambda v: jnp.fft.fft(v.astype(turn.dtype) * turn)
+        spectra = jnp.fft.rfft(columns)
+        by_x, by_z = (jnp.fft.irfft(_times(jnp.fft.rfft(rows), v), n) for v in spectra)
+    skew = lambda v: jnp.fft.fft(_times(v.astype(turn.dtype), turn))
     x, z = skew(columns)
-    out = jnp.fft.ifft(x * skew(2 * rows - by_z) + z * skew(by_x)) * jnp.conj(turn) / 2
+    out = jnp.fft.ifft(_times(skew(2 * rows - by_z), x) + _times(skew(by_x), z))
+    out = _times(out, jnp.conj(turn)) / 2
     out = (out if jnp.iscomplexobj(rows) else out.real).astype(dtype)
     return out if b.ndim == 1 else out.T
+
+
+def _times(rows: Shaped[Array, "*k n"], v: Shaped[Array, " n"]) -> Shaped[Array, "*k n"]:
+    """Multiply a vector, or each row of a matrix, by a vector."""
+    return rows * (v if rows.ndim == 1 else v[None, :])
 
 
 def half_turn(n: int, dtype: DTypeLike) -> Complex[Array, " n"]:
@@ -279,8 +286,8 @@ def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
     right = jnp.stack([z.at[0].add(-2), x])[:, ::-1]
     right = jnp.pad(right[:, :-1], ((0, 0), (1, 0)))  # beside the row above
     weights = jnp.arange(n, 0, -1).astype(x.dtype)
-    below = convolve(weights * left, right[:, ::-1])[n - 1 :]
-    above = convolve(left.at[:, 0].set(0), (weights * right)[:, ::-1])[: n - 1]
+    below = convolve(_times(left, weights), right[:, ::-1])[n - 1 :]
+    above = convolve(left.at[:, 0].set(0), _times(right, weights)[:, ::-1])[: n - 1]
     lower, upper = weights * x - below, (weights * w[::-1])[:0:-1] - above
     size = jnp.sum(jnp.abs(f.a.values)) * jnp.maximum(jnp.max(jnp.abs(x)), jnp.max(jnp.abs(w)))
     regular = (lax.stop_gradient(size) * jnp.finfo(x.dtype).eps < 1) & jnp.isfinite(f.logabsdet)
@@ -354,9 +361,9 @@ def by_elimination(values: Shaped[Array, " d"]) -> Factors:
     turn = half_turn(n, values.dtype)
     g = (jnp.fft.fft(columns.T) * n**-0.5).T
     rows = jnp.stack([row, columns[::-1, 0]]).astype(turn.dtype)
-    b = jnp.fft.ifft(rows * jnp.conj(turn)) * n**0.5
+    b = jnp.fft.ifft(_times(rows, jnp.conj(turn))) * n**0.5
     solution, pivots, order = _eliminate(g, b)
-    columns = (jnp.fft.ifft(solution.T) * n**0.5 * jnp.conj(turn)).T
+    columns = _times(jnp.fft.ifft(solution.T) * n**0.5, jnp.conj(turn)).T
     size = jnp.abs(pivots)
     phases = jnp.where(size == 0, 0, pivots / jnp.where(size == 0, 1, size).astype(g.dtype))
     quarter_turns = (1, -1j, -1, 1j)[(n - 1) % 4]  # the determinant of all `turn`
@@ -390,9 +397,9 @@ def _eliminate(
         eliminated = (below @ b_k) * part(lower, k) * column_phase * phase * -2j
         eliminated = jnp.where(numbers == k, 1, eliminated) * inverse
         active = active & (numbers != p)
-        g = g - jnp.where(active, column * inverse, 0)[:, None] * g_p
-        below = below - eliminated[:, None] * g_p
-        b = b - b_k[:, None] * jnp.where(numbers > k, row, 0)
+        g = g - jnp.where(active, column * inverse, 0)[:, None] * g_p[None, :]
+        below = below - eliminated[:, None] * g_p[None, :]
+        b = b - b_k[:, None] * jnp.where(numbers > k, row, 0)[None, :]
         return (g, b, below, active), (pivot, p)
 
     start = tj.rules.align((g, b, jnp.zeros_like(g), jnp.ones(n, bool)))

@@ -104,7 +104,7 @@ def lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     adjoint = adjoint_of(a)
     w, u = spectrum(a)
     apply = lambda x: tj.matmul(a, x) + tj.matmul(x, adjoint)
-    return diagonal_equation(apply, u, w[:, None] + jnp.conj(w), u, q)
+    return diagonal_equation(apply, u, w[:, None] + jnp.conj(w)[None, :], u, q)
 
 
 @tj.solve_discrete_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
@@ -117,7 +117,7 @@ def discrete_lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     adjoint = adjoint_of(a)
     w, u = spectrum(a)
     apply = lambda x: x - tj.matmul(a, tj.matmul(x, adjoint))
-    return diagonal_equation(apply, u, 1 - w[:, None] * jnp.conj(w), u, q)
+    return diagonal_equation(apply, u, 1 - w[:, None] * jnp.conj(w)[None, :], u, q)
 
 
 def adjoint_of(a: Normal) -> Normal:

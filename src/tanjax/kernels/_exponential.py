@@ -49,7 +49,7 @@ def _exponential(a: Square) -> Square:
     precision = "double" if jnp.finfo(a.dtype).bits == 64 else "single"
     largest = _LARGEST[precision]
     power = _balance(lax.stop_gradient(jnp.abs(a)), largest)
-    scale = _power_of_two(power - power[:, None], a)
+    scale = _power_of_two(power[None, :] - power[:, None], a)
     a = a * scale
     norm = jnp.max(jnp.sum(jnp.abs(lax.stop_gradient(a)), axis=0))
     steps = jnp.maximum(jnp.ceil(jnp.log2(norm / largest)), 0)
@@ -77,7 +77,7 @@ def _balance(size: Square, enough: float) -> Column:
     most = jnp.finfo(size.dtype).maxexp // 2 - 1  # a quotient of two scales is a normal number
 
     def steps(x: Column) -> Column:
-        now = off * jnp.exp2(x - x[:, None])
+        now = off * jnp.exp2(x[None, :] - x[:, None])
         column, row = jnp.sum(now, axis=0), jnp.sum(now, axis=1)
         step = jnp.log2((row + enough) / (column + enough)) / 2
         after = column * jnp.exp2(step) + row * jnp.exp2(-step)

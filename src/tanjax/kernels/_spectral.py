@@ -204,7 +204,7 @@ def _pairs(f: divided.Pointwise, held: PyTree, w: Column) -> Square:
 
 def _whole(values: Column, u: Square) -> Square:
     values, u = divided.alike(values, u)
-    return (u * values) @ adjoint(u)
+    return (u * values[..., None, :]) @ adjoint(u)
 
 
 def _along(pairs: Square, u: Square, e: Square) -> Square:

@@ -75,7 +75,7 @@ class Circulant(AbstractArray):
 
     def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         i = jnp.arange(self.column.shape[-1])
-        return self.column[..., (i[:, None] - i) % max(i.size, 1)]
+        return self.column[..., (i[:, None] - i[None, :]) % max(i.size, 1)]
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural

@@ -83,7 +83,10 @@ def _convolve(
 ) -> Shaped[Array, "... {length}"]:
     dtype = jnp.result_type(a, b)
     real = not jnp.issubdtype(dtype, jnp.complexfloating)
-    spectrum = reduce(forward(a, length, real) * forward(b, length, real))
+    a, b = forward(a, length, real), forward(b, length, real)
+    ndim = max(a.ndim, b.ndim)
+    a, b = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (a, b))
+    spectrum = reduce(a * b)
     return backward(spectrum, length, real).astype(dtype)
 
 

@@ -104,7 +104,7 @@ class LowRankUpdate(AbstractArray):
         return rows if self.d is None else self.d[..., :, None] * rows
 
     def _weigh(self, factor: Array, d: Array | None) -> Array:
-        return factor if d is None else factor * d
+        return factor if d is None else factor * d[..., None, :]
 
     @property
     def shape(self) -> Shape:

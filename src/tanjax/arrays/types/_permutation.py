@@ -123,7 +123,8 @@ class Permutation(AbstractArray):
 
     def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         columns = jnp.arange(self.indices.shape[-1], dtype=self.indices.dtype)
-        return (self.indices[..., None] == columns).astype(self.kind)
+        indices = self.indices[..., None]
+        return (indices == lax.expand_dims(columns, range(indices.ndim - 1))).astype(self.kind)
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         return Zero(self.shape, self.kind)

@@ -109,7 +109,7 @@ class Toeplitz(AbstractArray):
         m, n = self.size_
         if 0 in self.size_:
             return jnp.zeros(self.shape, self.dtype)
-        return self.values[..., jnp.arange(m)[:, None] - jnp.arange(n) + n - 1]
+        return self.values[..., jnp.arange(m)[:, None] - jnp.arange(n)[None, :] + n - 1]
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural
