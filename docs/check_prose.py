@@ -1,6 +1,6 @@
 """Report sentences that a stranger reads twice: without an agent, or with too many words.
 
-    python docs/check_prose.py                        # everything but `OPEN`
+    python docs/check_prose.py                        # everything
     python docs/check_prose.py docs/pages src/tanjax/units
 
 The check skips code, tables, headings and formulas of Markdown. In Python it reads docstrings,
@@ -16,8 +16,6 @@ import re
 import sys
 import tokenize
 
-# Rooms whose prose is still to be rewritten; the list may only get shorter.
-OPEN = ("src/tanjax/scale",)
 # Files with texts that are code or tables: words to refuse, data, templates, names of functions.
 NO_PROSE = (
     "docs/check_prose.py",
@@ -125,6 +123,7 @@ def paragraphs_of_python(text):
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and len(node.value.split()) > 3
+            and not node.value.lstrip().startswith(".tanjax")  # a style sheet
         ):
             written = inspect.cleandoc(node.value)
             prose = re.sub(r"^\s*(>>>|\.\.\.) .*$", "", written, flags=re.MULTILINE)
@@ -149,12 +148,11 @@ def paragraphs_of_python(text):
 
 
 def files(arguments):
-    """Yield the Markdown and Python files of the arguments, or of `EVERYTHING` but `OPEN`."""
-    skipped = NO_PROSE if arguments else (*NO_PROSE, *OPEN)
+    """Yield the Markdown and Python files of the arguments, or of `EVERYTHING`."""
     for argument in map(pathlib.Path, arguments or EVERYTHING):
         for path in sorted(argument.rglob("*") if argument.is_dir() else [argument]):
-            is_open = any(path.is_relative_to(name) for name in skipped)
-            if path.suffix in (".md", ".py") and "site" not in path.parts and not is_open:
+            is_code = any(path.is_relative_to(name) for name in NO_PROSE)
+            if path.suffix in (".md", ".py") and "site" not in path.parts and not is_code:
                 yield path
 
 
