@@ -103,8 +103,8 @@ class LowRankUpdate(AbstractArray):
         """`D` times a matrix."""
         return rows if self.d is None else self.d[..., :, None] * rows
 
-    def _weigh(self, factor: Array, d: Array | None) -> Array:
-        return factor if d is None else factor * d[..., None, :]
+    def _weigh(self, factor: Array) -> Array:
+        return factor if self.d is None else factor * self.d[..., None, :]
 
     @property
     def shape(self) -> Shape:
@@ -126,30 +126,30 @@ class LowRankUpdate(AbstractArray):
         ]
 
     def to_dense(self) -> Shaped[DenseArray, "... m n"]:
-        d = None if self.d is None else self.d[..., None, :]
-        return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self.right, -1, -2)
+        update = self._weigh(self.u) @ jnp.swapaxes(self.right, -1, -2)
+        return ask.dense(self.base) + update
 
     def update(self) -> Shaped[Outer, "... m n"]:
         """The low-rank term alone, as `u * d` and `v`."""
-        return Outer(self._weigh(self.u, self.d), self.right)
+        return Outer(self._weigh(self.u), self.right)
 
     def linear_terms(self) -> LinearTerms:
         return (None, self.base), (None, self.update())
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         base_dot = pushforward_of_destructure(self.base)(structural.base)
-        left = [self._weigh(structural.u, self.d), self._weigh(self.u, self.d)]
+        left = [self._weigh(structural.u), self._weigh(self.u)]
         right = [self.right, structural.right]
         if structural.d is not None:
-            left.append(self.u * structural.d)
+            left.append(self.u * structural.d[None, :])
             right.append(self.right)
         return add(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         right = self.right
         y_right = ask.apply(natural, right)  # Y V, used by ū and d̄
-        u_bar = self._weigh(y_right, self.d)
-        yt_u = self._weigh(ask.apply(ask.transposed(natural), self.u), self.d)
+        u_bar = self._weigh(y_right)
+        yt_u = self._weigh(ask.apply(ask.transposed(natural), self.u))
         return self.replace(
             base=pullback_of_destructure(self.base)(natural),
             u=u_bar + yt_u if self.v is None else u_bar,
