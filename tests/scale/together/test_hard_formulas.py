@@ -50,7 +50,7 @@ def test_plain_arithmetic_is_not_enough():
 def test_page_is_current():
     page = generate_hard_formulas.PAGE.read_text()
     assert not generate_hard_formulas.stale(page)
-    assert f"(at most {ALLOWED:.0f} in every cell, which is tested)" in page
+    assert f"keeps every cell of `tj.jit` at {ALLOWED:.0f} or less" in page
 
 
 def test_stale_page_is_noticed():
