@@ -19,6 +19,7 @@ import tokenize
 # Files with texts that are code or tables: words to refuse, data, templates, names of functions.
 NO_PROSE = (
     "docs/check_prose.py",
+    "docs/test_prose.py",
     "property_tests/soak/_programs.py",
     "src/tanjax/units/_table.py",
     "tests/support/calls/_doors.py",
