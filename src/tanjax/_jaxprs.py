@@ -102,13 +102,17 @@ def inner_jaxprs(eqn: JaxEquation) -> Iterator[tuple[str, Any]]:
                 yield f"{name}[{i}]", one
 
 
+def all_equations(jaxpr: Any) -> Iterator[JaxEquation]:
+    """Yield the equations of a jaxpr, open or closed, and of all jaxprs among their parameters."""
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield eqn
+        for _, inner in inner_jaxprs(eqn):
+            yield from all_equations(inner)
+
+
 def has_callback(jaxpr: Steps) -> bool:
     """True if a program calls back to Python for a result; AD cannot differentiate a callback."""
-    return any(
-        eqn.primitive.name == "pure_callback"
-        or any(has_callback(inner) for _, inner in inner_jaxprs(eqn))
-        for eqn in jaxpr.eqns
-    )
+    return any(eqn.primitive.name == "pure_callback" for eqn in all_equations(jaxpr))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -104,7 +104,7 @@ def _program(equation: JaxEquation) -> Function | None:
     kinds, function = _BY_BITS.get(params.get("name", ""), ("", None))
     if function and kinds == _kinds(equation) and _compat.jax_function_of(equation):
         return function
-    if name == "reduce" and reducer_of(params["jaxpr"]) not in REDUCERS:
+    if name == "reduce" and reducer_of(equation) not in REDUCERS:
         return functools.partial(_reduction, **params)
     if (higher := _compat.higher_primitive(equation)) is not None:
         return higher.expand  # type: ignore[no-any-return]
