@@ -98,8 +98,7 @@ def inner_jaxprs(eqn: JaxEquation) -> Iterator[tuple[str, Any]]:
         if hasattr(value, "eqns"):
             yield name, value
         elif isinstance(value, tuple | list) and value and hasattr(value[0], "eqns"):
-            for i, one in enumerate(value):
-                yield f"{name}[{i}]", one
+            yield from ((f"{name}[{i}]", x) for i, x in enumerate(value) if x is not None)
 
 
 def all_equations(jaxpr: Any) -> Iterator[JaxEquation]:

@@ -37,12 +37,12 @@ class States:
         tested: Sequence[AnyArray],
     ) -> None:
         self.start, self._step, self._goes_on = list(start), step, goes_on
-        loop = Loop.of(eqn)
+        loop = Loop.of(eqn, eqn.invars)
         body, test = opened(loop.body)[0], opened(loop.test)[0]
         self._by_row = bool(test.outvars[0].aval.shape)
         self._steps: list[int | None] = [None]
         if not self._by_row:
-            self._steps = [_increment(body, loop.fixed + i, i) for i in places]
+            self._steps = [_increment(body, len(loop.fixed) + i, i) for i in places]
         count = self._compared(test, places, tested)
         if count is not None:
             self.count = count

@@ -13,7 +13,7 @@ from tanjax import _compat
 from tanjax._jaxpr_types import JaxEquation
 from tanjax._jaxprs import inner_jaxprs
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import LOOPS, Kind, Loop, Nested, kind_of, nested_jaxprs, with_branches
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested, kind_of, nested_jaxprs, with_branches
 
 from ._equations import Equation
 from ._program import Program
@@ -56,13 +56,12 @@ class _Bodies(Nested[AnyArray]):
         options = {k: eqn.params[k] for k in ("policy", "prevent_cse") if k in eqn.params}
         return jax.checkpoint(self.body(program), **options)(*values)
 
-    def cond(
-        self, eqn: JaxEquation, programs: Sequence[Program], index: AnyArray, operands: Values
-    ) -> Values:
-        branches = list(map(self.body, programs))
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Values:
+        index, operands = branches.index, branches.operands
+        bodies = list(map(self.body, branches.programs))
         if list(map(jax.typeof, (index, *operands))) != [v.aval for v in eqn.invars]:
-            return jax.lax.switch(index, branches, *operands)
-        traced = [jax.make_jaxpr(f)(*operands) for f in branches]
+            return jax.lax.switch(index, bodies, *operands)
+        traced = [jax.make_jaxpr(f)(*operands) for f in bodies]
         wanted = [v.aval for v in eqn.outvars]
         if any(t.consts or list(t.out_avals) != wanted for t in traced):
             again = [functools.partial(jax.core.eval_jaxpr, t.jaxpr, t.consts) for t in traced]
@@ -70,21 +69,19 @@ class _Bodies(Nested[AnyArray]):
         # Bind the same equation: `switch` would clamp the index again, which is already in bounds.
         return _compat.bind_again(with_branches(eqn, traced), [index, *operands])
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: Values, carry: Values, rows: Values
-    ) -> Values:
-        def step(carry: list[Array], rows: list[Array]) -> tuple[list[Array], list[Array]]:
-            outs = self.walk(loop.body, (*fixed, *carry, *rows))
-            return list(outs[: len(carry)]), list(outs[len(carry) :])
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Values:
+        count = len(loop.carry)
 
-        carry, rows = loop.scan(step, carry, rows)
+        def step(carry: list[Array], rows: list[Array]) -> tuple[list[Array], list[Array]]:
+            outs = self.walk(loop.body, (*loop.fixed, *carry, *rows))
+            return list(outs[:count]), list(outs[count:])
+
+        carry, rows = loop.scan(step, loop.carry, loop.rows)
         return [*carry, *rows]
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: Values, fixed: Values, carry: Values
-    ) -> Values:
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Values:
         return jax.lax.while_loop(
-            lambda carry: self.walk(loop.test, (*tested, *carry))[0],
-            lambda carry: list(self.walk(loop.body, (*fixed, *carry))),
-            carry,
+            lambda carry: self.walk(loop.test, (*loop.tested, *carry))[0],
+            lambda carry: list(self.walk(loop.body, (*loop.fixed, *carry))),
+            loop.carry,
         )

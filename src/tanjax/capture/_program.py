@@ -227,7 +227,7 @@ class Program:
             mark = _marks.mark_of(eqn)
             if mark is not None and mark.kind in kinds:
                 return True
-            inner = [getattr(j, "jaxpr", j) for _, j in _jaxprs.inner_jaxprs(eqn)]
+            inner = [j for _, j in _jaxprs.inner_jaxprs(eqn)]
             slots = mark.slots if mark is not None else ()
             inner += [p.closed.jaxpr for s in slots for p in s.programs.values()]
             return any(any(map(stays, j.eqns)) for j in inner)

@@ -31,7 +31,7 @@ from tanjax import _compat, _jaxprs
 from tanjax._errors import CaptureError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable, Steps
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import CALLS, LOOPS, Kind, Loop, Walk, kind_of, opened
+from tanjax.jaxprs import CALLS, LOOPS, Branches, Kind, Loop, Walk, kind_of, opened
 
 from ._known_states import States
 
@@ -150,34 +150,29 @@ class _Depends(Walk[bool]):
     def call(self, eqn: JaxEquation, program: Steps, values: list[bool]) -> list[bool]:
         return self.run(program, values)
 
-    def cond(
-        self, eqn: JaxEquation, programs: Sequence[Steps], index: bool, operands: list[bool]
-    ) -> list[bool]:
-        found = [self.run(program, operands) for program in programs]
+    def cond(self, eqn: JaxEquation, branches: Branches) -> list[bool]:
+        found = [self.run(program, branches.operands) for program in branches.programs]
         return [any(f) for f in zip(*found, strict=True)]
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: list[bool], carry: list[bool], rows: list[bool]
-    ) -> list[bool]:
+    def scan(self, eqn: JaxEquation, loop: Loop) -> list[bool]:
         """Return the carries and rows that depend on the flags, after any number of steps."""
+        carry = loop.carry
         while True:
-            outs = self.run(loop.body, [*fixed, *carry, *rows])
+            outs = self.run(loop.body, [*loop.fixed, *carry, *loop.rows])
             new = [a or b for a, b in zip(carry, outs, strict=False)]
             if new == carry:
                 return [*carry, *outs[len(carry) :]]
             carry = new
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: list[bool], fixed: list[bool], carry: list[bool]
-    ) -> list[bool]:
-        return self.scan(eqn, loop, fixed, carry, [])
+    def while_(self, eqn: JaxEquation, loop: Loop) -> list[bool]:
+        return self.scan(eqn, loop)
 
 
 _DEPENDS = _Depends()
 
 
-def _are_linear(values: Sequence[Value]) -> list[bool]:
-    return [x is LINEAR for x in values]
+def _is_linear(value: Value) -> bool:
+    return value is LINEAR
 
 
 # -- the walk ----------------------------------------------------------------------------------
@@ -198,7 +193,7 @@ class _Split(Walk[Value]):
         self.tape: list[tuple[JaxEquation, list[JaxVariable], Pull]] = []
 
     def equation(self, eqn: JaxEquation, values: list[Value]) -> Sequence[Value]:
-        flags = _are_linear(values)
+        flags = list(map(_is_linear, values))
         if not any(flags):
             return _compat.bind_again(eqn, values)
         outs, pull = self.meaning(eqn, values)
@@ -207,7 +202,7 @@ class _Split(Walk[Value]):
 
     def leaf(self, eqn: JaxEquation, values: list[Value]) -> Split:
         """Transpose one equation with JAX."""
-        flags = _are_linear(values)
+        flags = list(map(_is_linear, values))
         known = _pick(values, flags, False)
         forward = lambda *x: _compat.bind_again(eqn, _place(flags, known, x))
         avals = [v.aval for v in eqn.outvars]
@@ -221,13 +216,12 @@ class _Split(Walk[Value]):
     def call(self, eqn: JaxEquation, program: Steps, values: list[Value]) -> Split:
         return _split(program, values)
 
-    def cond(
-        self, eqn: JaxEquation, programs: Sequence[Steps], index: Value, operands: list[Value]
-    ) -> Split:
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Split:
+        programs, index, operands = branches
         if index is LINEAR:
             raise _not_linear("cond", "which branch it takes", eqn)
-        flags = _are_linear(operands)
-        out_flags = _DEPENDS.cond(eqn, programs, False, flags)
+        flags = list(map(_is_linear, operands))
+        out_flags = _DEPENDS.cond(eqn, branches._replace(operands=flags))
         avals = [v.aval for v in _pick(eqn.invars[1:], flags)]
 
         def evaluate(program: Steps) -> Callable[[], list[Value]]:
@@ -243,28 +237,22 @@ class _Split(Walk[Value]):
 
         return _marked(out_flags, known), pull
 
-    def while_(
-        self,
-        eqn: JaxEquation,
-        loop: Loop,
-        tested: list[Value],
-        fixed: list[Value],
-        carry: list[Value],
-    ) -> Split:
-        flags = _DEPENDS.while_(eqn, loop, [], _are_linear(fixed), _are_linear(carry))
-        if any(_DEPENDS.run(loop.test, [*_are_linear(tested), *flags])):
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Split:
+        moving = loop.over(_is_linear)
+        flags = _DEPENDS.while_(eqn, moving)
+        if any(_DEPENDS.run(loop.test, [*moving.tested, *flags])):
             raise _not_linear("while_loop", "how often it runs", eqn)
 
         def split(known: Sequence[AnyArray]) -> Split:
-            return _split(loop.body, [*fixed, *_marked(flags, known)])
+            return _split(loop.body, [*loop.fixed, *_marked(flags, known)])
 
         def goes_on(known: Sequence[AnyArray]) -> Array:
-            return _split(loop.test, [*tested, *_marked(flags, known)])[0][0]
+            return _split(loop.test, [*loop.tested, *_marked(flags, known)])[0][0]
 
         step = lambda known: _pick(split(known)[0], flags, False)
         places = [i for i, f in enumerate(flags) if not f]
-        states = States(step, goes_on, _pick(carry, flags, False), eqn, places, tested)
-        avals, kept, _ = _avals(loop, fixed, flags, [])
+        states = States(step, goes_on, _pick(loop.carry, flags, False), eqn, places, loop.tested)
+        avals, kept, _ = _avals(moving, flags)
 
         def pull(cts: Cotangents) -> list[Array | None]:
             def back(k: Array, state: _Bars) -> _Bars:
@@ -277,34 +265,27 @@ class _Split(Walk[Value]):
 
             start = _filled(_pick(cts, flags), avals), _filled([None] * len(kept), kept)
             bars, sums = jax.lax.fori_loop(0, states.count, back, start)
-            return [*sums, *_moved(bars, flags, carry)]
+            return [*sums, *_moved(bars, flags, loop.carry)]
 
         return _marked(flags, states.last), pull
 
-    def scan(
-        self,
-        eqn: JaxEquation,
-        loop: Loop,
-        fixed: list[Value],
-        carry: list[Value],
-        rows: list[Value],
-    ) -> Split:
-        of_rows, count, length = _are_linear(rows), len(carry), loop.length
-        moving = _DEPENDS.scan(eqn, loop, _are_linear(fixed), _are_linear(carry), of_rows)
-        flags, of_ys = moving[:count], moving[count:]
-        known_rows = _pick(rows, of_rows, False)
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Split:
+        moving, count, length = loop.over(_is_linear), len(loop.carry), loop.length
+        found = _DEPENDS.scan(eqn, moving)
+        flags, of_ys, of_rows = found[:count], found[count:], moving.rows
+        known_rows = _pick(loop.rows, of_rows, False)
 
         def split(known: Sequence[Array], row: Sequence[Array]) -> Split:
-            return _split(loop.body, [*fixed, *_marked(flags, known), *_marked(of_rows, row)])
+            return _split(loop.body, [*loop.fixed, *_marked(flags, known), *_marked(of_rows, row)])
 
         def forward(known: list[Array], row: list[Array]) -> PyTree:
             outs, _ = split(known, row)
             ys = _pick(outs[count:], of_ys, False)
             return _pick(outs[:count], flags, False), (known, ys)
 
-        start = _pick(carry, flags, False)
+        start = _pick(loop.carry, flags, False)
         last, (states, ys) = jax.lax.scan(forward, start, known_rows, length, loop.reverse)
-        avals, kept, row_avals = _avals(loop, fixed, flags, of_rows)
+        avals, kept, row_avals = _avals(moving, flags)
 
         def pull(cts: Cotangents) -> list[Array | None]:
             def back(state: _Bars, row: PyTree) -> tuple[_Bars, list[Array]]:
@@ -321,18 +302,18 @@ class _Split(Walk[Value]):
             (bars, sums), row_bars = jax.lax.scan(
                 back, init, (states, known_rows, y_bars), length, not loop.reverse
             )
-            return [*sums, *_moved(bars, flags, carry), *row_bars]
+            return [*sums, *_moved(bars, flags, loop.carry), *row_bars]
 
         return [*_marked(flags, last), *_marked(of_ys, ys)], pull
 
 
-def _avals(
-    loop: Loop, fixed: Sequence[Value], flags: Sequence[bool], of_rows: Sequence[bool]
-) -> tuple[list[Aval], list[Aval], list[Aval]]:
-    """Return the avals of the linear carries, constants and rows of a loop's body."""
-    avals = [v.aval for v in opened(loop.body)[0].invars]
-    kept, carry, rows = loop._replace(tested=0).cut(avals)[1:]
-    return _pick(carry, flags), _pick(kept, _are_linear(fixed)), _pick(rows, of_rows)
+def _avals(moving: Loop, flags: Sequence[bool]) -> tuple[list[Aval], list[Aval], list[Aval]]:
+    """Return the avals of the linear carries, constants and rows in the body of a loop."""
+    avals = [v.aval for v in opened(moving.body)[0].invars]
+    given = [*moving.fixed, *flags, *moving.rows]
+    i, j = len(moving.fixed), len(given) - len(moving.rows)
+    parts = slice(i, j), slice(i), slice(j, None)
+    return tuple(_pick(avals[part], given[part]) for part in parts)  # type: ignore[return-value]
 
 
 def _sums(sums: Sequence[Array], found: Cotangents) -> list[Array]:

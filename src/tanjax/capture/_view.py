@@ -26,7 +26,7 @@ from tanjax import _compat, _jaxprs
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Steps
 from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import nested_jaxprs
+from tanjax.jaxprs import Kind as Kinds, kind_of, nested_jaxprs
 
 from ._equations import Equation, Kind, Literal, Operand, SlotView, Variable
 from ._types import children, is_typed
@@ -203,7 +203,7 @@ class View:
             name, params, programs = jax_function, {}, {}
         elif _compat.call_name(eqn):
             name, params = "jit", {"name": str(_compat.call_name(eqn))}
-        elif "linear" in params:
+        elif kind_of(eqn) is Kinds.LINEAR:
             name, params = f"pullback[{params['linear']}]", {}
         self._emit("primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn)
 

@@ -4,6 +4,7 @@ from ._nested import (
     CALLS as CALLS,
     KINDS as KINDS,
     LOOPS as LOOPS,
+    Branches as Branches,
     Kind as Kind,
     Loop as Loop,
     given as given,

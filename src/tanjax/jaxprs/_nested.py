@@ -14,7 +14,7 @@ nested, because the primitive applies it to parts of the operands.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -90,43 +90,59 @@ def nested_jaxprs(equation: JaxEquation) -> tuple[Any, ...]:
 
 
 class Loop(NamedTuple):
-    """A `scan` or a `while`: its programs, its trips, and the order of its operands.
+    """A `scan` or a `while`: its programs, its operands by their purpose, its options.
 
-    **Fields:** `test` (`None` for a `scan`) and `body`: the programs; `tested`, `fixed`, `carries`:
-    the number of constants of the test, of constants of the body, and of carries. The operands are
-    these, in this order, and then the rows of a `scan`. `length`, `reverse`, `unroll`: options of a
-    `scan`; `length` of a `while` is unknown, `None`.
+    **Fields:** `test` (`None` for a `scan`) and `body`: the programs; `tested`: operands of the
+    test alone; `fixed`: of the body alone; `carry`: the initial carry; `rows`: the arrays of a
+    `scan`, of which each step takes one row. `length` (`None` if unknown), `reverse`, `unroll`:
+    options of a `scan`.
     """
 
     test: Any
     body: Any
-    tested: int
-    fixed: int
-    carries: int
+    tested: list[Any]
+    fixed: list[Any]
+    carry: list[Any]
+    rows: list[Any]
     length: int | None = None
     reverse: bool = False
     unroll: Any = 1
 
     @classmethod
-    def of(cls, equation: JaxEquation, programs: Sequence[Any] | None = None) -> Loop:
+    def of(
+        cls, equation: JaxEquation, operands: Sequence[Any], programs: Sequence[Any] = ()
+    ) -> Loop:
         """Read a loop; `programs` replace its jaxprs, in the order of `nested_jaxprs`."""
-        params, programs = equation.params, programs or nested_jaxprs(equation)
-        if kind_of(equation) is Kind.WHILE:
-            (test, body), carries = programs, len(equation.outvars)
-            return cls(test, body, params["cond_nconsts"], params["body_nconsts"], carries)
-        options = [params[k] for k in ("length", "reverse", "unroll")]
-        return cls(None, programs[0], 0, *_compat.scan_counts(params), *options)
+        params, x = equation.params, list(operands)
+        *test, body = programs or nested_jaxprs(equation)
+        if test:
+            first, fixed = params["cond_nconsts"], params["body_nconsts"]
+            carry = len(equation.outvars)
+        else:
+            first, (fixed, carry) = 0, _compat.scan_counts(params)
+        i, j = first + fixed, first + fixed + carry
+        parts = x[:first], x[first:i], x[i:j], x[j:]
+        options = [] if test else [params[k] for k in ("length", "reverse", "unroll")]
+        return cls(test[0] if test else None, body, *parts, *options)
 
-    def cut(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T], list[T]]:
-        """Split operands into constants of the test, constants of the body, the carry, and rows."""
-        x, fixed = list(operands), self.tested + self.fixed
-        carry = fixed + self.carries
-        return x[: self.tested], x[self.tested : fixed], x[fixed:carry], x[carry:]
+    def over(self, function: Callable[[Any], Any]) -> Loop:
+        """Return the same loop on operands to which a function is applied."""
+        each = lambda operands: list(map(function, operands))
+        tested, fixed, carry, rows = map(each, (self.tested, self.fixed, self.carry, self.rows))
+        return self._replace(tested=tested, fixed=fixed, carry=carry, rows=rows)
 
     def scan(self, step: Function, carry: PyTree, rows: PyTree) -> tuple[PyTree, PyTree]:
         """Run `jax.lax.scan` with another step, and the options of the equation."""
         options = {"length": self.length, "reverse": self.reverse, "unroll": self.unroll}
         return jax.lax.scan(step, carry, rows, **options)
+
+
+class Branches(NamedTuple):
+    """A `cond`: its programs, the operand that selects one of them, and their operands."""
+
+    programs: Sequence[Any]
+    index: Any
+    operands: list[Any]
 
 
 def with_branches(equation: JaxEquation, branches: Sequence[Any]) -> JaxEquation:
@@ -146,8 +162,8 @@ def given(equation: JaxEquation, operands: Sequence[T]) -> list[Sequence[T]]:
     """
     kind = kind_of(equation)
     if kind is Kind.WHILE:
-        tested, fixed, carry, _ = Loop.of(equation).cut(operands)
-        return [[*tested, *carry], [*fixed, *carry]]
+        loop = Loop.of(equation, operands)
+        return [[*loop.tested, *loop.carry], [*loop.fixed, *loop.carry]]
     if kind is Kind.BRANCH:
         return [operands[1:]] * len(nested_jaxprs(equation))
     if kind is Kind.SOLVE:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from tanjax._jaxpr_types import JaxEquation
 from tanjax._jaxprs import is_literal
 
-from ._nested import Kind, Loop, given, kind_of, nested_jaxprs, opened
+from ._nested import LOOPS, Branches, Kind, Loop, given, kind_of, nested_jaxprs, opened
 
 T = TypeVar("T")
 
@@ -42,14 +42,11 @@ class Nested(abc.ABC, Generic[T]):
     def enter(self, eqn: JaxEquation, programs: Sequence[Any], values: Sequence[T]) -> Any:
         """Take an equation apart, and return the result of the method of its kind."""
         kind = kind_of(eqn)
-        if kind is Kind.SCAN:
-            loop = Loop.of(eqn, programs)
-            return self.scan(eqn, loop, *loop.cut(values)[1:])
-        if kind is Kind.WHILE:
-            loop = Loop.of(eqn, programs)
-            return self.while_(eqn, loop, *loop.cut(values)[:3])
+        if kind in LOOPS:
+            hook = self.scan if kind is Kind.SCAN else self.while_
+            return hook(eqn, Loop.of(eqn, values, programs))
         if kind is Kind.BRANCH:
-            return self.cond(eqn, programs, values[0], list(values[1:]))
+            return self.cond(eqn, Branches(programs, values[0], list(values[1:])))
         hooks: dict[Kind | None, Callable[..., Any]] = {
             Kind.CHECKPOINT: self.checkpoint,
             Kind.DEVICES: self.devices,
@@ -73,20 +70,16 @@ class Nested(abc.ABC, Generic[T]):
         """Run a program of `jax.shard_map`, whose arguments are parts of the operands."""
         return self.call(eqn, program, values)
 
-    def cond(self, eqn: JaxEquation, programs: Sequence[Any], index: T, operands: list[T]) -> Any:
-        """Run the program of the branch that `index` selects."""
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Any:
+        """Run the program of the branch that `branches.index` selects."""
         raise NotImplementedError
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: list[T], carry: list[T], rows: list[T]
-    ) -> Any:
-        """Run `loop.body` on `fixed`, the carry, and one row of each of `rows` after the other."""
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Any:
+        """Run `loop.body` on `loop.fixed`, the carry and a row, for each of the rows."""
         raise NotImplementedError
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: list[T], fixed: list[T], carry: list[T]
-    ) -> Any:
-        """Run `loop.body` on `fixed` and the carry while `loop.test` of `tested` and it is true."""
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Any:
+        """Run `loop.body` on `loop.fixed` and the carry while `loop.test` is true."""
         raise NotImplementedError
 
 

@@ -44,7 +44,7 @@ from tanjax._errors import MutationError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, Steps
 from tanjax._jaxprs import is_literal
 from tanjax._typing import Function
-from tanjax.jaxprs import LOOPS, Kind, Loop, Walk, kind_of, opened
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Walk, kind_of, opened
 
 from ._access import accumulate, is_linear, path_of, read, write
 from ._explained import explained
@@ -195,11 +195,11 @@ class Cell:
 
 
 def _refused(eqn: JaxEquation) -> MutationError:
-    name = eqn.primitive.name
+    name, kind = eqn.primitive.name, kind_of(eqn)
     hint = "let it take, or close over, values (`ref[...]`), and write what it returns"
-    if name == "shard_map":
+    if kind is Kind.DEVICES:
         hint += "; an in-place function is called there by its `.transition`"
-    elif name.startswith(("custom_jvp", "custom_vjp")):
+    elif kind in (Kind.JVP_RULE, Kind.VJP_RULE):
         hint += "; the rule of a function that writes is that of a `tj.inplace`, `f.natural_rule`"
     return MutationError(
         message(
@@ -353,11 +353,9 @@ class _Discharge(Walk[PyTree]):
     def call(self, eqn: JaxEquation, program: Steps, values: list[PyTree]) -> list[PyTree]:
         return self.inside(program, values)
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: PyTree, carry: PyTree, rows: PyTree
-    ) -> list[PyTree]:
-        done = uses(loop.body)
-        state = _loop_state(fixed, done[: len(fixed)])
+    def scan(self, eqn: JaxEquation, loop: Loop) -> list[PyTree]:
+        done, rows, count = uses(loop.body), loop.rows, len(loop.carry)
+        state = _loop_state(loop.fixed, done[: len(loop.fixed)])
         written = ["written" in kinds for kinds in done[len(done) - len(rows) :]]
         scanned = [v for v, w in zip(rows, written, strict=True) if w]
 
@@ -366,18 +364,17 @@ class _Discharge(Walk[PyTree]):
             row = [Cell(x) if type(v) is Cell else x for v, x in zip(rows, row, strict=True)]
             out = self.inside(loop.body, [*operands, *going[1], *row])
             left = [cell.value for cell, w in zip(row, written, strict=True) if w]
-            return (after(), out[: len(carry)]), (out[len(carry) :], left)
+            return (after(), out[:count]), (out[count:], left)
 
         stored = [v.value if type(v) is Cell else v for v in rows]
-        (cells, last), (stacked, left) = loop.scan(step, (state.values(), carry), stored)
+        (cells, last), (stacked, left) = loop.scan(step, (state.values(), loop.carry), stored)
         state.leave(cells)
         for cell, value in zip(scanned, left, strict=True):
             cell.value = value
         return [*last, *stacked]
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: PyTree, fixed: PyTree, carry: PyTree
-    ) -> list[PyTree]:
+    def while_(self, eqn: JaxEquation, loop: Loop) -> list[PyTree]:
+        tested, fixed = loop.tested, loop.fixed
         done = [*uses(loop.test)[: len(tested)], *uses(loop.body)[: len(fixed)]]
         state = _Threaded([*tested, *fixed], ["written" in kinds for kinds in done])
 
@@ -390,13 +387,12 @@ class _Discharge(Walk[PyTree]):
             out = self.inside(loop.body, [*operands[len(tested) :], *going[1]])
             return after(), out
 
-        cells, last = lax.while_loop(goes_on, step, (state.values(), carry))
+        cells, last = lax.while_loop(goes_on, step, (state.values(), loop.carry))
         state.leave(cells)
         return list(last)
 
-    def cond(
-        self, eqn: JaxEquation, programs: Sequence[Steps], index: Array, operands: PyTree
-    ) -> list[PyTree]:
+    def cond(self, eqn: JaxEquation, branches: Branches) -> list[PyTree]:
+        programs, index, operands = branches
         done = [frozenset.union(*kinds) for kinds in zip(*map(uses, programs), strict=True)]
         state = _Threaded(operands, ["written" in kinds for kinds in done])
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 
-import jax
-
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Steps
+from tanjax._jaxprs import inner_jaxprs
 from tanjax.jaxprs import LOOPS, Kind, given, kind_of, nested_jaxprs, opened
 
 from ._access import path_of
@@ -72,9 +71,4 @@ def equation_makes_refs(eqn: JaxEquation) -> bool:
     """True if an equation makes a Ref, itself or in one of its jaxprs."""
     if eqn.primitive.name in ("new_ref", "empty_ref"):
         return True
-    inner = jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr)
-    return any(makes_refs(j) for j in inner if _is_jaxpr(j))
-
-
-def _is_jaxpr(x: object) -> bool:
-    return hasattr(getattr(x, "jaxpr", x), "eqns")
+    return any(makes_refs(inner) for _, inner in inner_jaxprs(eqn))

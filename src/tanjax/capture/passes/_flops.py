@@ -166,7 +166,7 @@ def _walk(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
     for eqn in jaxpr.eqns:
         yield eqn
         inner = [one for _, one in _jaxprs.inner_jaxprs(eqn)]
-        if eqn.primitive.name.startswith("custom_"):  # the other programs serve derivatives
+        if kind_of(eqn) in (*CALLS, Kind.SOLVE):  # the other programs serve derivatives
             inner = list(nested_jaxprs(eqn))
         for one in inner:
             yield from _walk(opened(one)[0])

@@ -101,8 +101,8 @@ def _kept(equation: Equation, name: str) -> Sequence[Operand]:
     """Return the first operands of an inner program of JAX that are the same in every run."""
     kind, inputs = kind_of(equation.eqn), equation.inputs
     if kind in LOOPS:
-        tested, fixed, _, _ = Loop.of(equation.eqn).cut(inputs)
-        return tested if name.startswith("cond") else fixed
+        loop = Loop.of(equation.eqn, inputs)
+        return loop.tested if name.startswith("cond") else loop.fixed
     if kind is Kind.BRANCH:
         return inputs[1:]
     return inputs if kind in (Kind.JIT, Kind.CHECKPOINT) else ()

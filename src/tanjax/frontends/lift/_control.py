@@ -13,7 +13,7 @@ from typing import Any
 from tanjax import _compat
 from tanjax._errors import UnitError, message
 from tanjax._jaxpr_types import JaxEquation, Readable
-from tanjax.jaxprs import CALLS, LOOPS, Kind, Loop, Walk, kind_of, opened, reducer
+from tanjax.jaxprs import CALLS, LOOPS, Branches, Kind, Loop, Walk, kind_of, opened, reducer
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
@@ -77,43 +77,25 @@ class _Units(Walk[Found]):
         except UnitError as error:
             return _by_table(eqn, program, operands, error)
 
-    def cond(
-        self,
-        eqn: JaxEquation,
-        programs: Sequence[Readable],
-        index: Found,
-        operands: Sequence[Found],
-    ) -> list[Found]:
-        found = zip(*(self.run(program, operands) for program in programs), strict=True)
-        return [_agree("cond", f"result {i}", units) for i, units in enumerate(found)]
+    def cond(self, eqn: JaxEquation, branches: Branches) -> list[Found]:
+        found = [self.run(program, branches.operands) for program in branches.programs]
+        pairs = enumerate(zip(*found, strict=True))
+        return [_agree("cond", f"result {i}", units) for i, units in pairs]
 
-    def scan(
-        self,
-        eqn: JaxEquation,
-        loop: Loop,
-        fixed: list[Found],
-        carry: list[Found],
-        rows: list[Found],
-    ) -> list[Found]:
-        ys: list[Found] = []
+    def scan(self, eqn: JaxEquation, loop: Loop) -> list[Found]:
+        count, ys = len(loop.carry), list[Found]()
 
         def step(carry: list[Found]) -> list[Found]:
-            out = self.run(loop.body, fixed + carry + rows)
-            ys[:] = out[loop.carries :]
-            return out[: loop.carries]
+            out = self.run(loop.body, loop.fixed + carry + loop.rows)
+            ys[:] = out[count:]
+            return out[:count]
 
-        return _fixed_point("scan", step, carry) + ys
+        return _fixed_point("scan", step, loop.carry) + ys
 
-    def while_(
-        self,
-        eqn: JaxEquation,
-        loop: Loop,
-        tested: list[Found],
-        fixed: list[Found],
-        carry: list[Found],
-    ) -> list[Found]:
-        carry = _fixed_point("while_loop", lambda c: self.run(loop.body, fixed + c), carry)
-        self.run(loop.test, tested + carry)
+    def while_(self, eqn: JaxEquation, loop: Loop) -> list[Found]:
+        step = lambda carry: self.run(loop.body, loop.fixed + carry)
+        carry = _fixed_point("while_loop", step, loop.carry)
+        self.run(loop.test, loop.tested + carry)
         return carry
 
 

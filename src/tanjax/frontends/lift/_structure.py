@@ -30,7 +30,7 @@ from tanjax.arrays import (
     is_real,
     is_structured,
 )
-from tanjax.jaxprs import LOOPS, Kind, Loop, Walk, kind_of
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Walk, kind_of
 
 from ._entrywise import HANDLERS as ENTRYWISE, Kept
 from ._functions import Results, as_traced, named
@@ -55,9 +55,9 @@ def _all_dense(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
 # -- loops and branches ----------------------------------------------------------------------------
 
 
-def _arrays(operands: list[PyTree]) -> list[PyTree]:
-    """Convert literals to arrays, which a loop can carry."""
-    return [x if is_structured(x) else jnp.asarray(x) for x in operands]
+def _array(operand: PyTree) -> PyTree:
+    """Convert a literal to an array, which a loop can carry."""
+    return operand if is_structured(operand) else jnp.asarray(operand)
 
 
 def _settled(step: Function, carry: list[PyTree], name: str) -> list[PyTree]:
@@ -209,16 +209,14 @@ class _Structured(Walk[PyTree]):
     def call(self, eqn: JaxEquation, program: Readable, values: list[PyTree]) -> Results:
         return interpret(program, values)
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: PyTree, carry: PyTree, rows: PyTree
-    ) -> Results:
-        fixed, carry, rows = map(_arrays, (fixed, carry, rows))
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Results:
+        loop = loop.over(_array)
+        rows, count = loop.rows, len(loop.carry)
         if any(map(is_structured, rows)):
             return NotImplemented  # of more than two dimensions
-        count = len(carry)
 
         def step(carry: list[PyTree], row: list[PyTree]) -> tuple[list[PyTree], list[PyTree]]:
-            out = interpret(loop.body, [*fixed, *carry, *row])
+            out = interpret(loop.body, [*loop.fixed, *carry, *row])
             ys = [
                 densified(y, "lift: scan", "return a vector") if is_structured(y) else y
                 for y in out[count:]
@@ -226,37 +224,33 @@ class _Structured(Walk[PyTree]):
             return _dense_where_changed(out[:count], carry, "lift: scan"), ys
 
         first = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
-        carry = _settled(lambda c: jax.eval_shape(step, c, first)[0], carry, "lift: scan")
+        carry = _settled(lambda c: jax.eval_shape(step, c, first)[0], loop.carry, "lift: scan")
         carry, ys = loop.scan(step, carry, rows)
         return [*carry, *ys]
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: PyTree, fixed: PyTree, carry: PyTree
-    ) -> Results:
-        tested, fixed, carry = map(_arrays, (tested, fixed, carry))
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Results:
+        loop = loop.over(_array)
 
         def step(carry: list[PyTree]) -> list[PyTree]:
-            new = interpret(loop.body, [*fixed, *carry])
+            new = interpret(loop.body, [*loop.fixed, *carry])
             return _dense_where_changed(new, carry, "lift: while")
 
-        carry = _settled(step, carry, "lift: while")
-        return lax.while_loop(lambda c: interpret(loop.test, [*tested, *c])[0], step, carry)
+        carry = _settled(step, loop.carry, "lift: while")
+        return lax.while_loop(lambda c: interpret(loop.test, [*loop.tested, *c])[0], step, carry)
 
-    def cond(
-        self, eqn: JaxEquation, programs: Sequence[Readable], index: PyTree, operands: PyTree
-    ) -> Results:
-        branches = [functools.partial(interpret, program) for program in programs]
-        shapes = [list(map(_kind, jax.eval_shape(branch, operands))) for branch in branches]
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Results:
+        runs = [functools.partial(interpret, program) for program in branches.programs]
+        shapes = [list(map(_kind, jax.eval_shape(run, branches.operands))) for run in runs]
         same = [all(kind == kinds[0] for kind in kinds) for kinds in zip(*shapes, strict=True)]
 
-        def agreeing(branch: Function) -> Function:
+        def agreeing(run: Function) -> Function:
             hint = "let all branches return the same type"
             return lambda operands: [
                 x if ok or not is_structured(x) else densified(x, "lift: cond", hint)
-                for x, ok in zip(branch(operands), same, strict=True)
+                for x, ok in zip(run(operands), same, strict=True)
             ]
 
-        return lax.switch(index, list(map(agreeing, branches)), operands)
+        return lax.switch(branches.index, list(map(agreeing, runs)), branches.operands)
 
 
 def interpret(program: Readable, args: Sequence[PyTree]) -> list[PyTree]:

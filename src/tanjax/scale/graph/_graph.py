@@ -146,13 +146,13 @@ class Node:
         if not self.is_loop:
             return []
         loop = self.loop
-        pairs = zip(loop.body.outputs[: loop.carries], loop.body.inputs[loop.fixed :], strict=False)
-        return list(pairs)
+        results = loop.body.outputs[: len(loop.carry)]
+        return list(zip(results, loop.body.inputs[len(loop.fixed) :], strict=False))
 
     @property
     def loop(self) -> Loop:
-        """The order of the operands of a loop, with graphs for its programs."""
-        return Loop.of(self.equation, self.graphs)
+        """The node as a loop, with graphs for its programs and uses for its operands."""
+        return Loop.of(self.equation, self.uses, self.graphs)
 
     @property
     def source(self) -> str:

@@ -24,14 +24,14 @@ condition compares a counter with a known number; otherwise nothing is extrapola
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from tanjax._jaxpr_types import JaxEquation
-from tanjax.jaxprs import LOOPS, Kind, Loop, Nested
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested
 
-from ..graph._graph import ScaleGraph, Value
+from ..graph._graph import ScaleGraph
 from ..laws._comparisons import limit_of
 from ..numbers._interval_record import (
     Record,
@@ -59,45 +59,37 @@ class BoundNested(Nested["Record | None"]):
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: Records, carry: Records, rows: Records
-    ) -> Records:
-        def step(c: Records) -> Records:
-            return self.bounds.run(loop.body, [*fixed, *c, *rows])[: loop.carries]
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Records:
+        count, length, carry = len(loop.carry), loop.length or 0, loop.carry
 
-        length = loop.length or 0
+        def step(c: Records) -> Records:
+            return self.bounds.run(loop.body, [*loop.fixed, *c, *loop.rows])[:count]
+
         if is_worst_case() and length > _FOLLOWED:
-            carry = _without_integers(carry, loop.body.inputs[loop.fixed :])
+            carry = _without_integers(loop)
         results = _iterate(self.bounds, step, carry, length)
         outputs = [self.bounds.records[use.value.index] for use in loop.body.outputs]
-        return [*results, *outputs[loop.carries :]]
+        return [*results, *outputs[count:]]
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: Records, fixed: Records, carry: Records
-    ) -> Records:
-        bounds = self.bounds
-        bounds.run(loop.test, [*tested, *carry])
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Records:
+        bounds, carry = self.bounds, loop.carry
+        bounds.run(loop.test, [*loop.tested, *carry])
         trips = _trips(bounds, loop.test)
         if is_worst_case() and not 0 < trips <= _FOLLOWED:
-            carry = _without_integers(carry, loop.body.inputs[loop.fixed :])
-        results = _iterate(bounds, lambda c: bounds.run(loop.body, [*fixed, *c]), carry, trips)
-        bounds.run(loop.test, [*tested, *results])
+            carry = _without_integers(loop)
+        results = _iterate(bounds, lambda c: bounds.run(loop.body, [*loop.fixed, *c]), carry, trips)
+        bounds.run(loop.test, [*loop.tested, *results])
         return results
 
-    def cond(
-        self,
-        eqn: JaxEquation,
-        programs: Sequence[ScaleGraph],
-        index: Record | None,
-        operands: Records,
-    ) -> Records:
-        branches = [self.bounds.run(branch, operands) for branch in programs]
-        return [_union(*records) for records in zip(*branches, strict=True)]
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Records:
+        found = [self.bounds.run(graph, branches.operands) for graph in branches.programs]
+        return [_union(*records) for records in zip(*found, strict=True)]
 
 
-def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
-    """Make integers of a carry unknown: the bounds of a counter grow with each iteration."""
-    return [r if v.is_floating else None for r, v in zip(carry, values, strict=False)]
+def _without_integers(loop: Loop) -> Records:
+    """Return a carry with unknown integers: the bounds of a counter grow with each iteration."""
+    values = loop.body.inputs[len(loop.fixed) :]
+    return [r if v.is_floating else None for r, v in zip(loop.carry, values, strict=False)]
 
 
 def _union(*records: Record | None) -> Record | None:

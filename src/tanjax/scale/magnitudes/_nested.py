@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tanjax._jaxpr_types import Aval, JaxEquation
-from tanjax.jaxprs import KINDS, Kind, Loop, Nested
+from tanjax.jaxprs import KINDS, Branches, Kind, Loop, Nested
 
 from ..graph._graph import Node, ScaleGraph
 from ..numbers._spread import choose, is_spread, parts_of
@@ -39,34 +39,27 @@ class _Runs(Nested["Wide | None"]):
     def call(self, eqn: JaxEquation, program: ScaleGraph, values: Numbers) -> Numbers:
         return self.run.body(program, values)
 
-    def cond(
-        self,
-        eqn: JaxEquation,
-        programs: Sequence[ScaleGraph],
-        index: Wide | None,
-        operands: Numbers,
-    ) -> Numbers:
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Numbers:
+        programs, index, operands = branches
         if index is None:
             return [None] * len(self.node.outputs)
         taken = min(max(int(index.array), 0), len(programs) - 1)
         return self.run.body(programs[taken], operands)
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: Numbers, carry: Numbers, rows: Numbers
-    ) -> Numbers:
-        node, length, carries = self.node, loop.length or 0, len(carry)
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Numbers:
+        node, length, carries = self.node, loop.length or 0, len(loop.carry)
         order = range(length)[:: -1 if loop.reverse else 1]
         stacked: list[Numbers] = []
 
         def step(carry: Numbers, i: int) -> Numbers | None:
-            row = [None if x is None else _row(x, order[i]) for x in rows]
-            out = self.run.body(loop.body, [*fixed, *carry, *row])
+            row = [None if x is None else _row(x, order[i]) for x in loop.rows]
+            out = self.run.body(loop.body, [*loop.fixed, *carry, *row])
             if out and all(x is None for x in out):
                 return None
             stacked.append(out[carries:])
             return out[:carries]
 
-        done = _loops.run_loop(self.run, node, carry, step, length)
+        done = _loops.run_loop(self.run, node, loop.carry, step, length)
         if done is None:
             return [None] * len(node.outputs)
         missing = length - len(stacked)
@@ -78,21 +71,19 @@ class _Runs(Nested["Wide | None"]):
         avals = [v.aval for v in node.outputs[carries:]]
         return [*done, *itertools.starmap(_stack, zip(columns, avals, strict=True))]
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: Numbers, fixed: Numbers, carry: Numbers
-    ) -> Numbers:
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Numbers:
         run, node = self.run, self.node
         stopped, simulated = False, run.mode == "stored"
 
         def step(carry: Numbers, i: int) -> Numbers | None:
             nonlocal stopped
-            (more,) = run.body(loop.test, [*tested, *carry])
+            (more,) = run.body(loop.test, [*loop.tested, *carry])
             if more is None:
                 return None
             if not np.any(more.array):
                 stopped = True
                 return carry
-            out = run.body(loop.body, [*fixed, *carry])
+            out = run.body(loop.body, [*loop.fixed, *carry])
             if more.array.ndim and not np.all(more.array):  # batched: finished rows keep theirs
                 out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
             # On steps 1, 2, 4, 8, …: a state that does not change once never changes again.
@@ -102,7 +93,7 @@ class _Runs(Nested["Wide | None"]):
                 return None
             return out
 
-        done = _loops.run_loop(run, node, carry, step, None, lambda: stopped)
+        done = _loops.run_loop(run, node, loop.carry, step, None, lambda: stopped)
         return [None] * len(node.outputs) if done is None else done
 
 
@@ -126,10 +117,10 @@ def _stack(column: Sequence[Any], aval: Aval) -> Wide | None:
 def tested_by(node: Node) -> set[int]:
     """Return the places in the carry of a `while` loop on which its test depends, now or later."""
     loop, found = node.loop, set[int]()
-    new = _read(loop.test, loop.tested, {0})
+    new = _read(loop.test, len(loop.tested), {0})
     while not new <= found:
         found |= new
-        new = _read(loop.body, loop.fixed, found)
+        new = _read(loop.body, len(loop.fixed), found)
     return found
 
 

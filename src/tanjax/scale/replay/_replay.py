@@ -32,7 +32,7 @@ from tanjax import _compat
 from tanjax._dtype_range import limits
 from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import AnyArray, DType
-from tanjax.jaxprs import LOOPS, Kind, Loop, Nested
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested
 
 from ..graph._graph import Exponents, Node, ScaleGraph, Use, Value
 from ..laws._law import law_of
@@ -312,22 +312,18 @@ class _Inside(Nested[Array]):
         again = jax.checkpoint(body, prevent_cse=barrier, policy=eqn.params.get("policy"))
         return self.cut(again(*values))
 
-    def scan(
-        self, eqn: JaxEquation, loop: Loop, fixed: Arrays, carry: Arrays, rows: Arrays
-    ) -> Results:
-        carries = len(self.flags) + loop.carries
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Results:
+        carries = len(self.flags) + len(loop.carry)
 
         def step(carry: Columns, xs: Columns) -> tuple[Columns, Columns]:
             flags, before = self.cut(carry)
-            out = self.run(loop.body, [*fixed, *before, *xs], flags)
+            out = self.run(loop.body, [*loop.fixed, *before, *xs], flags)
             return out[:carries], out[carries:]
 
-        last, ys = loop.scan(step, (*self.flags, *carry), tuple(rows))
+        last, ys = loop.scan(step, (*self.flags, *loop.carry), tuple(loop.rows))
         return self.cut([*last, *ys])
 
-    def while_(
-        self, eqn: JaxEquation, loop: Loop, tested: Arrays, fixed: Arrays, carry: Arrays
-    ) -> Results:
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Results:
         """Run a loop; under `jax.vmap` the test may differ by row, and finished rows keep theirs.
 
         A watched test runs once more with each step, and on the last state.
@@ -336,37 +332,32 @@ class _Inside(Nested[Array]):
         is_watched = bool(self.flags) and _is_watched(loop.test, self.watch)
 
         def going(state: Columns) -> Array:
-            return _run(loop.test, [*tested, *self.cut(state)[1]], self.e)[0]
+            return _run(loop.test, [*loop.tested, *self.cut(state)[1]], self.e)[0]
 
         def flagged(state: Columns) -> Flags:
             flags, carry = self.cut(state)
-            return self.run(loop.test, [*tested, *carry], flags)[:1] if is_watched else flags
+            return self.run(loop.test, [*loop.tested, *carry], flags)[:1] if is_watched else flags
 
         def step(state: Columns) -> Columns:
             _, carry = self.cut(state)
-            out = self.run(loop.body, [*fixed, *carry], flagged(state))
+            out = self.run(loop.body, [*loop.fixed, *carry], flagged(state))
             if not of_rows:
                 return out
             (flags, after), rows = self.cut(out), going(state)
             return (*flags, *(_select_rows(rows, *pair) for pair in zip(after, carry, strict=True)))
 
         goes_on = (lambda state: jnp.any(going(state))) if of_rows else going
-        out = lax.while_loop(goes_on, step, (*self.flags, *carry))
+        out = lax.while_loop(goes_on, step, (*self.flags, *loop.carry))
         return flagged(out), self.cut(out)[1]
 
-    def cond(
-        self,
-        eqn: JaxEquation,
-        programs: Sequence[ScaleGraph],
-        index: Array,
-        operands: Sequence[Array],
-    ) -> Results:
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Results:
         def run(branch: ScaleGraph, *args: Array) -> tuple[Array, ...]:
-            others = [g for g in programs if g is not branch]
+            others = [g for g in branches.programs if g is not branch]
             return self.run(branch, args, self.besides(others))
 
-        branches = [functools.partial(run, branch) for branch in programs]
-        return self.cut(lax.switch(index.astype(np.int32), branches, *operands))
+        runs = [functools.partial(run, branch) for branch in branches.programs]
+        index = branches.index.astype(np.int32)
+        return self.cut(lax.switch(index, runs, *branches.operands))
 
     def devices(self, eqn: JaxEquation, program: ScaleGraph, values: Sequence[Array]) -> Results:
         """Give each device its own flag; the flags leave as a row."""

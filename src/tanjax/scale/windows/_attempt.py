@@ -328,7 +328,7 @@ class Attempt(Bounds):
                 if not length or self._of(u).size > grown[v.index].size + 1.0 / length:
                     self.harmful |= self._of(u).sources
         if node.kind is Kind.WHILE:
-            test, tested = node.graphs[0], node.loop.tested
+            test, tested = node.graphs[0], len(node.loop.tested)
             self._hand_in(node.uses[:tested], test)
             for (_, v), w in zip(node.carried, test.inputs[tested:], strict=True):
                 self._off[w.index] = self._off.get(v.index, EXACT)
