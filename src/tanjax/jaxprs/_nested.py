@@ -94,7 +94,7 @@ class Loop(NamedTuple):
 
     **Fields:** `test` (`None` for a `scan`) and `body`: the programs; `tested`: operands of the
     test alone; `fixed`: of the body alone; `carry`: the initial carry; `rows`: the arrays of a
-    `scan`, of which each step takes one row. `length` (`None` if unknown), `reverse`, `unroll`:
+    `scan`: each step takes one row of each. `length` (`None` if unknown), `reverse`, `unroll`:
     options of a `scan`.
     """
 
@@ -151,7 +151,7 @@ def with_branches(equation: JaxEquation, branches: Sequence[Any]) -> JaxEquation
 
 
 def reducer(equation: JaxEquation) -> Steps:
-    """Return the jaxpr by which a reduction combines two entries."""
+    """Return the jaxpr of the function of a reduction, which combines two entries."""
     return equation.params["jaxpr"]
 
 

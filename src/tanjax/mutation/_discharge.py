@@ -330,7 +330,7 @@ class _Discharge(Walk[PyTree]):
         self.read: set[JaxVariable] = set()
 
     def inside(self, program: Steps, values: Sequence[PyTree]) -> list[PyTree]:
-        """Run a jaxpr, of which `self.read` are the variables that it reads."""
+        """Run a jaxpr, and add the variables that it reads to `self.read`."""
         jaxpr = opened(program)[0]
         operands = (v for eqn in jaxpr.eqns for v in eqn.invars)
         self.read.update(v for v in (*operands, *jaxpr.outvars) if not is_literal(v))
