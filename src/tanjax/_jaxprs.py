@@ -73,20 +73,6 @@ def _needed(
     return needed, equations[::-1]
 
 
-def depends(jaxpr: OpenJaxpr) -> list[bool]:
-    """Return, per result of a jaxpr, whether it depends on an operand."""
-    known = set(jaxpr.invars)
-    for eqn in jaxpr.eqns:
-        reads = [not is_literal(v) and v in known for v in eqn.invars]
-        if any(reads):
-            found = [(n, getattr(j, "jaxpr", j)) for n, j in inner_jaxprs(eqn)]
-            called = [j for n, j in found if n in ("jaxpr", "call_jaxpr")]
-            whole = all(reads) and len(called) == 1 and len(called[0].invars) == len(reads)
-            moved = depends(called[0]) if whole else [True] * len(eqn.outvars)
-            known |= {v for v, moves in zip(eqn.outvars, moved, strict=True) if moves}
-    return [not is_literal(v) and v in known for v in jaxpr.outvars]
-
-
 def is_literal(v: object) -> TypeGuard[JaxLiteral]:
     """True if an operand of an equation is a literal."""
     return hasattr(v, "val")

@@ -31,10 +31,11 @@ from tanjax import _compat, _jaxprs
 from tanjax._errors import CaptureError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable, Steps
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import CALLS, LOOPS, Branches, Kind, Loop, Walk, kind_of, opened
+from tanjax.jaxprs import Branches, Depends, Kind, Loop, Walk, kind_of, opened
 
 from ._known_states import States
 
+_DEPENDS = Depends()
 LINEAR = object()  # marks a value that depends on the linear arguments of a function
 Value: TypeAlias = AnyArray  # or `LINEAR`
 Cotangents: TypeAlias = Sequence[Array | None]  # `None` for zeros
@@ -130,47 +131,6 @@ def _explained(eqn: JaxEquation, pull: Pull, cts: Cotangents) -> list[Array | No
         raise
 
 
-# -- dependence --------------------------------------------------------------------------------
-
-
-class _Depends(Walk[bool]):
-    """For each value of a jaxpr, whether it depends on a flagged argument, as in `_Split`."""
-
-    enters = (*CALLS, Kind.BRANCH, *LOOPS)
-
-    def constant(self, number: AnyArray) -> bool:
-        return False
-
-    def equation(self, eqn: JaxEquation, values: list[bool]) -> Sequence[bool]:
-        return self.meaning(eqn, values) if any(values) else [False] * len(eqn.outvars)
-
-    def leaf(self, eqn: JaxEquation, values: list[bool]) -> list[bool]:
-        return [True] * len(eqn.outvars)
-
-    def call(self, eqn: JaxEquation, program: Steps, values: list[bool]) -> list[bool]:
-        return self.run(program, values)
-
-    def cond(self, eqn: JaxEquation, branches: Branches) -> list[bool]:
-        found = [self.run(program, branches.operands) for program in branches.programs]
-        return [any(f) for f in zip(*found, strict=True)]
-
-    def scan(self, eqn: JaxEquation, loop: Loop) -> list[bool]:
-        """Return the carries and rows that depend on the flags, after any number of steps."""
-        carry = loop.carry
-        while True:
-            outs = self.run(loop.body, [*loop.fixed, *carry, *loop.rows])
-            new = [a or b for a, b in zip(carry, outs, strict=False)]
-            if new == carry:
-                return [*carry, *outs[len(carry) :]]
-            carry = new
-
-    def while_(self, eqn: JaxEquation, loop: Loop) -> list[bool]:
-        return self.scan(eqn, loop)
-
-
-_DEPENDS = _Depends()
-
-
 def _is_linear(value: Value) -> bool:
     return value is LINEAR
 
@@ -187,7 +147,7 @@ class _Split(Walk[Value]):
     **Fields:** `tape`: equations, their linear operands, and their transposes.
     """
 
-    enters = _DEPENDS.enters
+    enters = Depends.enters
 
     def __init__(self) -> None:
         self.tape: list[tuple[JaxEquation, list[JaxVariable], Pull]] = []
@@ -221,7 +181,7 @@ class _Split(Walk[Value]):
         if index is LINEAR:
             raise _not_linear("cond", "which branch it takes", eqn)
         flags = list(map(_is_linear, operands))
-        out_flags = _DEPENDS.cond(eqn, branches._replace(operands=flags))
+        out_flags = _DEPENDS.cond(eqn, branches._replace(index=False, operands=flags))
         avals = [v.aval for v in _pick(eqn.invars[1:], flags)]
 
         def evaluate(program: Steps) -> Callable[[], list[Value]]:

@@ -1,5 +1,6 @@
 """The nested jaxprs of a program: which equations run them, on which operands, how often."""
 
+from ._depends import Depends as Depends
 from ._nested import (
     CALLS as CALLS,
     KINDS as KINDS,
