@@ -18,9 +18,9 @@ import operator
 import pathlib
 import sys
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -368,32 +368,15 @@ def source_of(eqn: JaxEquation) -> str:
     return ""
 
 
-class Loop(NamedTuple):
-    """The number of constants of the test and of the body of a `scan` or `while`, and of carries.
+def scan_counts(params: Params) -> tuple[int, int]:
+    """Return the number of constants and of carries of a `scan`.
 
-    The operands, in order: constants of the test, constants of the body, the carry, and the rows of
-    a scan. JAX 0.12 replaced the parameters `num_consts` and `num_carry` by a tree of the operands.
+    JAX 0.12 replaced the parameters `num_consts` and `num_carry` by a tree of the operands.
     """
-
-    tested: int
-    fixed: int
-    carries: int
-
-    @classmethod
-    def of(cls, params: Params) -> Loop:
-        if "body_nconsts" in params:
-            tested, fixed = params["cond_nconsts"], params["body_nconsts"]
-            return cls(tested, fixed, len(params["body_jaxpr"].out_avals))
-        if "num_consts" in params:
-            return cls(0, params["num_consts"], params["num_carry"])
-        consts, carry, _ = params["ft_in"].unpack()
-        return cls(0, len(consts), len(carry))
-
-    def cut(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T], list[T]]:
-        """Split operands into constants of the test, constants of the body, the carry, and rows."""
-        tested, fixed, carry = self.tested, self.tested + self.fixed, self.tested + sum(self[1:])
-        x = list(operands)
-        return x[:tested], x[tested:fixed], x[fixed:carry], x[carry:]
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
 
 
 def higher_primitive(eqn: JaxEquation) -> Any:
@@ -416,9 +399,14 @@ def sparse_program(eqn: JaxEquation) -> Function | None:
     return found and functools.partial(found, **eqn.params)
 
 
-def jax_function_of(eqn: JaxEquation, key: str = "jaxpr") -> str | None:
+def jax_function_of(eqn: JaxEquation) -> str | None:
     """Return the name of the JAX function that a call equation runs; `None` for others."""
-    info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
+    return jax_function(eqn.params.get("jaxpr"))
+
+
+def jax_function(closed: object) -> str | None:
+    """Return the name of the JAX function of a closed jaxpr; `None` for others."""
+    info = getattr(getattr(closed, "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
     return name if place.startswith(NOT_THE_USERS[1]) else None
 

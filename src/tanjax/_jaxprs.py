@@ -73,20 +73,6 @@ def _needed(
     return needed, equations[::-1]
 
 
-def depends(jaxpr: OpenJaxpr) -> list[bool]:
-    """Return, per result of a jaxpr, whether it depends on an operand."""
-    known = set(jaxpr.invars)
-    for eqn in jaxpr.eqns:
-        reads = [not is_literal(v) and v in known for v in eqn.invars]
-        if any(reads):
-            found = [(n, getattr(j, "jaxpr", j)) for n, j in inner_jaxprs(eqn)]
-            called = [j for n, j in found if n in ("jaxpr", "call_jaxpr")]
-            whole = all(reads) and len(called) == 1 and len(called[0].invars) == len(reads)
-            moved = depends(called[0]) if whole else [True] * len(eqn.outvars)
-            known |= {v for v, moves in zip(eqn.outvars, moved, strict=True) if moves}
-    return [not is_literal(v) and v in known for v in jaxpr.outvars]
-
-
 def is_literal(v: object) -> TypeGuard[JaxLiteral]:
     """True if an operand of an equation is a literal."""
     return hasattr(v, "val")
@@ -98,17 +84,20 @@ def inner_jaxprs(eqn: JaxEquation) -> Iterator[tuple[str, Any]]:
         if hasattr(value, "eqns"):
             yield name, value
         elif isinstance(value, tuple | list) and value and hasattr(value[0], "eqns"):
-            for i, one in enumerate(value):
-                yield f"{name}[{i}]", one
+            yield from ((f"{name}[{i}]", x) for i, x in enumerate(value) if x is not None)
+
+
+def all_equations(jaxpr: Any) -> Iterator[JaxEquation]:
+    """Yield the equations of a jaxpr, open or closed, and of all jaxprs among their parameters."""
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield eqn
+        for _, inner in inner_jaxprs(eqn):
+            yield from all_equations(inner)
 
 
 def has_callback(jaxpr: Steps) -> bool:
     """True if a program calls back to Python for a result; AD cannot differentiate a callback."""
-    return any(
-        eqn.primitive.name == "pure_callback"
-        or any(has_callback(inner) for _, inner in inner_jaxprs(eqn))
-        for eqn in jaxpr.eqns
-    )
+    return any(eqn.primitive.name == "pure_callback" for eqn in all_equations(jaxpr))
 
 
 @dataclasses.dataclass(frozen=True)

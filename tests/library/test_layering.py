@@ -76,6 +76,12 @@ HOMONYMS = {
     "graph/_written": "zeros_like",  # a function of the user's
     "show/_draw": "pad",  # an option of Matplotlib's
 }
+# Parameters in which JAX stores the programs of an equation and the order of their operands.
+LAYOUT = {
+    *("jaxpr", "call_jaxpr", "fun_jaxpr", "jaxprs", "branches", "cond_jaxpr", "body_jaxpr"),
+    *("cond_nconsts", "body_nconsts", "num_consts", "num_carry", "ft_in", "const_lengths"),
+    *("length", "unroll"),
+}
 NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")
 MODULE_LINES = 600
 FUNCTION_LINES = 80
@@ -331,6 +337,35 @@ def named_primitives(package: Path) -> list[str]:
     return faults
 
 
+def laid_out(package: Path) -> list[str]:
+    """Report who reads the layout of loops, branches and calls, or asks for them by name.
+
+    `jaxprs` knows both; `_compat` knows how they differ between versions of JAX.
+    """
+    faults = []
+    for path in modules(package):
+        inside = path.relative_to(package).with_suffix("")
+        if inside.parts[0] in ("jaxprs", "_compat"):
+            continue
+        for node in ast.walk(parsed(path)):
+            for constant in _keys(node):
+                if constant.value in LAYOUT:
+                    faults.append(f"{path}:{node.lineno}: `{constant.value}` is read by `jaxprs`")
+            if isinstance(node, ast.Compare) and ".primitive" in ast.unparse(node):
+                named = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant)}
+                for name in named & KINDS.keys():
+                    faults.append(f"{path}:{node.lineno}: ask for `{name}` by `kind_of`")
+    return faults
+
+
+def _keys(node: ast.AST) -> Iterator[ast.Constant]:
+    """The constants by which an expression takes a value from a mapping."""
+    found = [node.slice] if isinstance(node, ast.Subscript) else []
+    if isinstance(node, ast.Call) and name_of(node.func) == "get":
+        found = node.args[:1]
+    yield from (x for x in found if isinstance(x, ast.Constant))
+
+
 def borrowing_packs(package: Path) -> list[str]:
     """Report packs of rules that import from one another: they would bring its rules as their own.
 
@@ -398,6 +433,7 @@ def _asserts(node: ast.AST) -> bool:
         (upward_imports, "src/tanjax"),
         (questions, "src/tanjax"),
         (named_primitives, "src/tanjax"),
+        (laid_out, "src/tanjax"),
         (borrowing_packs, "rules/tanjax_rules"),
         (private_uses, "rules"),
         (jax_internals, "src"),
@@ -436,6 +472,7 @@ GOOD = {
     "arrays.__name__\none._field\nfrom ._own import _mine",
     "tanjax/arrays/quantities/_parts.py": "def f(x): return type(x) is Unitful",
     "tanjax/scale/laws/_sums.py": "law('add', 'x: u -> u')",
+    "tanjax/jaxprs/_nested.py": "def f(e): return e.primitive.name == 'scan', e.params['jaxpr']",
     "tanjax/scale/show/_draw.py": "f(node.params['name'], pad=3)\nplot('pad')",
     "packs/test_tools.py": "def test_a(): assert f\ndef test_b(): g(assert_same)\n"
     "def test_c():\n    with pytest.raises(E): f()",
@@ -482,6 +519,7 @@ def test_clean_tree_passes(tmp_path):
     package = tmp_path / "tanjax"
     found = upward_imports(package) + circles(package) + private_across(package)
     found += private_uses(tmp_path / "pack") + questions(package) + named_primitives(package)
+    found += laid_out(package)
     found += borrowing_packs(tmp_path / "packs") + silent_tests(tmp_path)
     found += unplaced(tmp_path / "tests")
     assert found + jax_internals(tmp_path) + oversized(tmp_path) == []
@@ -538,6 +576,10 @@ def test_clean_tree_passes(tmp_path):
         (named_primitives, "tanjax/scale/assign/_bad.py", "if node.primitive == 'add': pass"),
         (named_primitives, "tanjax/scale/_bad.py", "def f(node): return KINDS['while']"),
         (named_primitives, "tanjax/scale/show/_rows.py", "TITLES = {'pad': 3}"),
+        (laid_out, "tanjax/capture/_bad.py", "def f(eqn): return eqn.params['branches']"),
+        (laid_out, "tanjax/scale/_bad.py", "def f(node): return node.params.get('length', 1)"),
+        (laid_out, "tanjax/capture/_bad.py", "def f(e): return e.primitive.name == 'while'"),
+        (laid_out, "tanjax/_jaxprs.py", "def f(e): return e.primitive.name in ('jit', 'pjit')"),
         (borrowing_packs, "packs/two/bad.py", "from ..one import rules"),
         (borrowing_packs, "packs/two/bad.py", "from ..one.rules import x"),
         (borrowing_packs, "packs/two/bad.py", "def f():\n    from packs.one.rules import x"),

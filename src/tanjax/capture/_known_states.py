@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tanjax import _compat, _jaxprs
+from tanjax import _jaxprs
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._typing import AnyArray
+from tanjax.jaxprs import Loop, opened
 
 State: TypeAlias = Sequence[AnyArray]  # one entry per carried value
 Step = Callable[[State], list[AnyArray]]
@@ -36,12 +37,12 @@ class States:
         tested: Sequence[AnyArray],
     ) -> None:
         self.start, self._step, self._goes_on = list(start), step, goes_on
-        loop = _compat.Loop.of(eqn.params)
-        body, test = (_jaxpr(eqn.params[f"{k}_jaxpr"]) for k in ("body", "cond"))
+        loop = Loop.of(eqn, eqn.invars)
+        body, test = opened(loop.body)[0], opened(loop.test)[0]
         self._by_row = bool(test.outvars[0].aval.shape)
         self._steps: list[int | None] = [None]
         if not self._by_row:
-            self._steps = [_increment(body, loop.fixed + i, i) for i in places]
+            self._steps = [_increment(body, len(loop.fixed) + i, i) for i in places]
         count = self._compared(test, places, tested)
         if count is not None:
             self.count = count
@@ -103,10 +104,6 @@ class States:
 
 def _select(rows: Array, new: Array, old: Array) -> Array:
     return jnp.where(rows.reshape(rows.shape + (1,) * (new.ndim - rows.ndim)), new, old)
-
-
-def _jaxpr(jaxpr: Any) -> OpenJaxpr:
-    return getattr(jaxpr, "jaxpr", jaxpr)
 
 
 def _increment(body: OpenJaxpr, place: int, out: int) -> int | None:

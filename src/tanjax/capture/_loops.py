@@ -10,88 +10,78 @@ from jax import Array
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._jaxpr_types import JaxEquation
+from tanjax._jaxprs import inner_jaxprs
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import KINDS, Kind
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested, kind_of, nested_jaxprs, with_branches
 
 from ._equations import Equation
 from ._program import Program
 
 Walk = Callable[..., PyTree]
+Values = Sequence[AnyArray]
 
 
-def walk_loop(
-    equation: Equation, walk: Walk, operands: Sequence[AnyArray]
-) -> list[AnyArray] | None:
+def walk_loop(equation: Equation, walk: Walk, operands: Values) -> list[AnyArray] | None:
     """Run an equation of JAX whose bodies are `walk(program, args)`; return `None` for others.
 
     Results are cast to the types of the program, as a body may compute in weaker types.
     """
-    kind = KINDS.get(equation.eqn.primitive.name)
-    return list(_WALKED[kind](equation, walk, operands)) if kind in _WALKED else None
+    eqn = equation.eqn
+    if kind_of(eqn) not in _Bodies.enters:
+        return None
+    jaxprs = (id(jaxpr) for _, jaxpr in inner_jaxprs(eqn))
+    programs = dict(zip(jaxprs, equation.programs.values(), strict=True))
+    inner = [programs[id(jaxpr)] for jaxpr in nested_jaxprs(eqn)]
+    return list(_Bodies(walk).enter(eqn, inner, operands))
 
 
-def _flat(program: Program, walk: Walk) -> Callable[..., list[AnyArray]]:
-    return lambda *args: list(walk(program, args))
+class _Bodies(Nested[AnyArray]):
+    """JAX's own meaning of an equation, with `walk` for its bodies."""
 
+    enters = (Kind.JIT, Kind.CHECKPOINT, Kind.BRANCH, *LOOPS)
 
-def _call(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
-    (program,) = equation.programs.values()
-    body = _flat(program, walk)
-    body.__name__ = str(_compat.call_name(equation.eqn))
-    return jax.jit(body)(*operands)
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
 
+    def body(self, program: Program) -> Callable[..., list[AnyArray]]:
+        return lambda *args: list(self.walk(program, args))
 
-def _checkpoint(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
-    (program,) = equation.programs.values()
-    params = equation.eqn.params
-    options = {k: params[k] for k in ("policy", "prevent_cse") if k in params}
-    return jax.checkpoint(_flat(program, walk), **options)(*operands)
+    def call(self, eqn: JaxEquation, program: Program, values: Values) -> Values:
+        body = self.body(program)
+        body.__name__ = str(_compat.call_name(eqn))
+        return jax.jit(body)(*values)
 
+    def checkpoint(self, eqn: JaxEquation, program: Program, values: Values) -> Values:
+        options = {k: eqn.params[k] for k in ("policy", "prevent_cse") if k in eqn.params}
+        return jax.checkpoint(self.body(program), **options)(*values)
 
-def _cond(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
-    eqn, (index, *rest) = equation.eqn, operands
-    branches = [_flat(p, walk) for p in equation.programs.values()]
-    if list(map(jax.typeof, operands)) != [v.aval for v in eqn.invars]:
-        return jax.lax.switch(index, branches, *rest)
-    traced = [jax.make_jaxpr(f)(*rest) for f in branches]
-    wanted = [v.aval for v in eqn.outvars]
-    if any(t.consts or list(t.out_avals) != wanted for t in traced):
-        again = [functools.partial(jax.core.eval_jaxpr, t.jaxpr, t.consts) for t in traced]
-        return jax.lax.switch(index, again, *rest)
-    # Bind the same equation: `switch` would clamp the index again, which is already in bounds.
-    params = {**eqn.params, "branches": tuple(traced)}
-    return _compat.bind_again(eqn.replace(params=params), operands)
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Values:
+        index, operands = branches.index, branches.operands
+        bodies = list(map(self.body, branches.programs))
+        if list(map(jax.typeof, (index, *operands))) != [v.aval for v in eqn.invars]:
+            return jax.lax.switch(index, bodies, *operands)
+        traced = [jax.make_jaxpr(f)(*operands) for f in bodies]
+        wanted = [v.aval for v in eqn.outvars]
+        if any(t.consts or list(t.out_avals) != wanted for t in traced):
+            again = [functools.partial(jax.core.eval_jaxpr, t.jaxpr, t.consts) for t in traced]
+            return jax.lax.switch(index, again, *operands)
+        # Bind the same equation: `switch` would clamp the index again, which is already in bounds.
+        return _compat.bind_again(with_branches(eqn, traced), [index, *operands])
 
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Values:
+        count = len(loop.carry)
 
-def _scan(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
-    params, (program,) = equation.eqn.params, equation.programs.values()
-    loop = _compat.Loop.of(params)
-    _, fixed, carry, rows = loop.cut(operands)
+        def step(carry: list[Array], rows: list[Array]) -> tuple[list[Array], list[Array]]:
+            outs = self.walk(loop.body, (*loop.fixed, *carry, *rows))
+            return list(outs[:count]), list(outs[count:])
 
-    def body(carry: list[Array], rows: list[Array]) -> tuple[list[Array], list[Array]]:
-        outs = walk(program, (*fixed, *carry, *rows))
-        return list(outs[: len(carry)]), list(outs[len(carry) :])
+        carry, rows = loop.scan(step, loop.carry, loop.rows)
+        return [*carry, *rows]
 
-    options = {k: params[k] for k in ("length", "reverse", "unroll")}
-    carry, rows = jax.lax.scan(body, list(carry), list(rows), **options)
-    return [*carry, *rows]
-
-
-def _while(equation: Equation, walk: Walk, operands: Sequence[AnyArray]) -> Sequence[AnyArray]:
-    loop = _compat.Loop.of(equation.eqn.params)
-    tested, fixed, carry, _ = loop.cut(operands)
-    test, body = (equation.programs[f"{k}_jaxpr"] for k in ("cond", "body"))
-    return jax.lax.while_loop(
-        lambda carry: walk(test, (*tested, *carry))[0],
-        lambda carry: list(walk(body, (*fixed, *carry))),
-        list(carry),
-    )
-
-
-_WALKED = {
-    Kind.JIT: _call,
-    Kind.CHECKPOINT: _checkpoint,
-    Kind.BRANCH: _cond,
-    Kind.SCAN: _scan,
-    Kind.WHILE: _while,
-}
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Values:
+        return jax.lax.while_loop(
+            lambda carry: self.walk(loop.test, (*loop.tested, *carry))[0],
+            lambda carry: list(self.walk(loop.body, (*loop.fixed, *carry))),
+            loop.carry,
+        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tanjax.jaxprs import Kind, names_of
+from tanjax.jaxprs import CALLS, LOOPS, Kind, names_of
 
 from ._equations import Equation, Literal, Operand, Variable
 from ._types import value_text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._program import Program
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_LOOPS = names_of(*(Kind.SCAN, Kind.WHILE, Kind.BRANCH, Kind.CALL, Kind.CHECKPOINT, Kind.DEVICES))
+_NAMED = names_of(*LOOPS, Kind.BRANCH, *CALLS[1:], Kind.DEVICES)
 _UNSHOWN = ("sharding", "out_sharding", "jvp", "fwd", "bwd", "ctx_mesh", "compiler_options_kvs")
 
 
@@ -124,7 +124,7 @@ def call_text(equation: Equation, names: Names) -> str:
 def _params(equation: Equation) -> list[str]:
     params = equation.params
     if equation.kind == "primitive":
-        if equation.name in _LOOPS:
+        if equation.name in _NAMED:
             return []
         params = {k: v for k, v in params.items() if v is not None and k not in _UNSHOWN}
         return [f"{k}={value_text(v)}" for k, v in params.items()]

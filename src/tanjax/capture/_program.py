@@ -227,7 +227,7 @@ class Program:
             mark = _marks.mark_of(eqn)
             if mark is not None and mark.kind in kinds:
                 return True
-            inner = [getattr(j, "jaxpr", j) for _, j in _jaxprs.inner_jaxprs(eqn)]
+            inner = [j for _, j in _jaxprs.inner_jaxprs(eqn)]
             slots = mark.slots if mark is not None else ()
             inner += [p.closed.jaxpr for s in slots for p in s.programs.values()]
             return any(any(map(stays, j.eqns)) for j in inner)
@@ -319,11 +319,5 @@ def _has_quantity(tree: PyTreeDef) -> bool:
 
 def _computes_with(jaxpr: OpenJaxpr) -> bool:
     """True if a marked call in a jaxpr takes or gives a quantity."""
-    for eqn in jaxpr.eqns:
-        mark = _marks.mark_of(eqn)
-        if mark is not None and (_has_quantity(mark.tree) or _has_quantity(mark.out_tree)):
-            return True
-        inner = (getattr(j, "jaxpr", j) for _, j in _jaxprs.inner_jaxprs(eqn))
-        if any(map(_computes_with, inner)):
-            return True
-    return False
+    marks = filter(None, map(_marks.mark_of, _jaxprs.all_equations(jaxpr)))
+    return any(_has_quantity(mark.tree) or _has_quantity(mark.out_tree) for mark in marks)

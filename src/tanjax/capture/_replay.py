@@ -24,6 +24,7 @@ from tanjax import _compat, _jaxprs
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, Readable
 from tanjax._marks import Mark, mark_of
 from tanjax._typing import AnyArray
+from tanjax.jaxprs import nested_jaxprs
 from tanjax.registry import Operation
 
 Run: TypeAlias = Callable[..., Sequence[AnyArray]]  # takes the operands of an equation
@@ -112,7 +113,7 @@ class _Places:
 def _step(eqn: JaxEquation, places: _Places, enters: Callable[[Mark], bool], mode: Mode) -> Step:
     mark = mark_of(eqn)
     if mark is not None and enters(mark):
-        call: Run = Replay(eqn.params["jaxpr"], enters, mode)
+        call: Run = Replay(nested_jaxprs(eqn)[0], enters, mode)
     else:
         call = mode(eqn, mark)
     return call, tuple(map(places, eqn.invars)), tuple(map(places, eqn.outvars)), ()
@@ -138,7 +139,7 @@ def inlined(eqn: JaxEquation, mark: Mark | None) -> Run:
         keeps = mark is None and inline_calls_dissolve() and _is_unary(eqn)
         return _kept(eqn) if keeps else functools.partial(_bound, eqn)
     if mark.inlined is None:
-        closed = eqn.params["jaxpr"]
+        (closed,) = nested_jaxprs(eqn)
         body = functools.partial(jax.core.eval_jaxpr, closed.jaxpr, closed.consts)
         body.__name__ = mark.name  # type: ignore[attr-defined]
         mark.inlined = jax.jit(body, inline=True)
@@ -152,7 +153,7 @@ def as_it_is(eqn: JaxEquation, mark: Mark | None) -> Run:
 
 def _is_whole(eqn: JaxEquation, mark: Mark) -> bool:
     """True if a call still holds the marked jaxpr itself, and has no effects."""
-    return mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects
+    return mark.jaxpr is nested_jaxprs(eqn)[0] and not eqn.effects
 
 
 def _bound(eqn: JaxEquation, *operands: AnyArray) -> Sequence[AnyArray]:

@@ -23,9 +23,10 @@ from jax.tree_util import KeyPath, PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Steps
 from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
 from tanjax._typing import AnyArray
+from tanjax.jaxprs import Kind as Kinds, kind_of, nested_jaxprs
 
 from ._equations import Equation, Kind, Literal, Operand, SlotView, Variable
 from ._types import children, is_typed
@@ -202,7 +203,7 @@ class View:
             name, params, programs = jax_function, {}, {}
         elif _compat.call_name(eqn):
             name, params = "jit", {"name": str(_compat.call_name(eqn))}
-        elif "linear" in params:
+        elif kind_of(eqn) is Kinds.LINEAR:
             name, params = f"pullback[{params['linear']}]", {}
         self._emit("primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn)
 
@@ -289,11 +290,11 @@ def _holds_jaxpr(value: object) -> bool:
 def _lost(mark: Mark, eqn: JaxEquation) -> tuple[str, ...]:
     """Return the array types that a marked call densified, computed once per mark."""
     if mark.lost is None:
-        mark.lost = tuple(sorted(set(_densified(eqn.params["jaxpr"].jaxpr))))
+        mark.lost = tuple(sorted(set(_densified(nested_jaxprs(eqn)[0]))))
     return mark.lost
 
 
-def _densified(jaxpr: OpenJaxpr) -> Iterator[str]:
+def _densified(jaxpr: Steps) -> Iterator[str]:
     for eqn in jaxpr.eqns:
         mark = mark_of(eqn)
         if mark is not None and mark.kind == "densify":
@@ -302,4 +303,4 @@ def _densified(jaxpr: OpenJaxpr) -> Iterator[str]:
             yield from _lost(mark, eqn)
         else:
             for _, inner in _jaxprs.inner_jaxprs(eqn):
-                yield from _densified(getattr(inner, "jaxpr", inner))
+                yield from _densified(inner)

@@ -41,20 +41,15 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, transforms
 from tanjax._errors import MutationError, message
-from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr, Steps
+from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, Steps
+from tanjax._jaxprs import is_literal
 from tanjax._typing import Function
-from tanjax.jaxprs import Kind, names_of
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Walk, kind_of, opened
 
 from ._access import accumulate, is_linear, path_of, read, write
 from ._explained import explained
 from ._jax_refs import is_ref, is_view
-from ._uses import (
-    constants,
-    equation_makes_refs,
-    makes_refs,
-    open_jaxpr,
-    uses,
-)
+from ._uses import equation_makes_refs, makes_refs, uses
 
 DischargeRule = Callable[[JaxEquation, list[PyTree], bool], list[PyTree]]
 
@@ -130,14 +125,13 @@ def call_discharged(
     args, kwargs = jax.tree.unflatten(tree, moving)
     with explained(name):
         closed = jax.make_jaxpr(traced)(*args, **kwargs)
-    consts = list(closed.consts)
-    if any(map(is_ref, consts)) and not refs:
+    if any(map(is_ref, closed.consts)) and not refs:
         if is_in_place:
             raise MutationError(_CAPTURED.format(name=name))
         raise _foreign(name, "closes over")
     cells = {i: Cell(values[i]) for i in refs}
     given = [cells.get(i, values[i]) for i in places]
-    out = results.put_together(run(closed.jaxpr, consts, given))
+    out = results.put_together(_Discharge().inside(closed, given))
     written = {i for i, kinds in zip(places, uses(closed.jaxpr), strict=True) if "written" in kinds}
     return out, {i: cell.value for i, cell in cells.items() if i in written}
 
@@ -200,36 +194,12 @@ class Cell:
         self.value = value
 
 
-def run(jaxpr: OpenJaxpr, consts: Sequence[PyTree], args: Sequence[PyTree]) -> list[PyTree]:
-    """Run a jaxpr with cells for Refs."""
-    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-    wanted = {v for eqn in jaxpr.eqns for v in eqn.invars if not hasattr(v, "val")}
-    wanted |= {v for v in jaxpr.outvars if not hasattr(v, "val")}
-    for eqn in jaxpr.eqns:
-        values = [v.val if hasattr(v, "val") else env[v] for v in eqn.invars]
-        with eqn.ctx.manager:
-            out = _step(eqn, values, any(v in wanted for v in eqn.outvars))
-        env.update(zip(eqn.outvars, out, strict=True))
-    return [v.val if hasattr(v, "val") else env[v] for v in jaxpr.outvars]
-
-
-def _step(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    handed = any(type(v) is Cell for v in values)
-    name = eqn.primitive.name
-    rule = _RULES.get(name)
-    if rule is not None and (handed or equation_makes_refs(eqn)):
-        return rule(eqn, values, wanted)
-    if handed or (name == "shard_map" and equation_makes_refs(eqn)):
-        raise _refused(eqn)
-    return _compat.bind(eqn, values)
-
-
 def _refused(eqn: JaxEquation) -> MutationError:
-    name = eqn.primitive.name
+    name, kind = eqn.primitive.name, kind_of(eqn)
     hint = "let it take, or close over, values (`ref[...]`), and write what it returns"
-    if name == "shard_map":
+    if kind is Kind.DEVICES:
         hint += "; an in-place function is called there by its `.transition`"
-    elif name.startswith(("custom_jvp", "custom_vjp")):
+    elif kind in (Kind.JVP_RULE, Kind.VJP_RULE):
         hint += "; the rule of a function that writes is that of a `tj.inplace`, `f.natural_rule`"
     return MutationError(
         message(
@@ -254,6 +224,10 @@ def _typed(x: PyTree, aval: Aval) -> Array:
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):  # a random key
         return x
     return lax.convert_element_type(x, aval.dtype) if _is_weak(x) else jnp.asarray(x, aval.dtype)
+
+
+def _has_cell(values: Sequence[PyTree]) -> bool:
+    return any(type(v) is Cell for v in values)
 
 
 def _is_weak(x: PyTree) -> bool:
@@ -285,12 +259,18 @@ def _addupdate(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyT
     return []
 
 
+_RULES: dict[str, DischargeRule] = {
+    "new_ref": _new_ref,
+    "empty_ref": _empty_ref,
+    "freeze": _freeze,
+    "free_ref": lambda eqn, values, wanted: [],
+    "get": _get,
+    "swap": _swap,
+    "addupdate": _addupdate,
+}
+
+
 # -- calls, loops, branches --------------------------------------------------------------------
-
-
-def _call(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    inner = eqn.params["jaxpr"]
-    return run(open_jaxpr(inner), constants(inner), values)
 
 
 class _Threaded:
@@ -338,123 +318,124 @@ def _arrays(eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
     return [v if type(v) is Cell or is_ref(v) else _typed(v, var.aval) for v, var in pairs]
 
 
-def _scan(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    params, body = eqn.params, eqn.params["jaxpr"]
-    loop = _compat.Loop.of(params)
-    _, fixed, carry, rows = loop.cut(_arrays(eqn, values))
-    done = uses(body)
-    state = _loop_state(fixed, done[: len(fixed)])
-    written = ["written" in kinds for kinds in done[len(done) - len(rows) :]]
-    scanned = [v for v, w in zip(rows, written, strict=True) if w]
-
-    def step(going: PyTree, row: PyTree) -> PyTree:
-        operands, after = state.enter(going[0])
-        row = [Cell(x) if type(v) is Cell else x for v, x in zip(rows, row, strict=True)]
-        out = run(open_jaxpr(body), constants(body), [*operands, *going[1], *row])
-        left = [cell.value for cell, w in zip(row, written, strict=True) if w]
-        return (after(), out[: len(carry)]), (out[len(carry) :], left)
-
-    (cells, carry), (stacked, left) = lax.scan(
-        step,
-        (state.values(), carry),
-        [v.value if type(v) is Cell else v for v in rows],
-        length=params["length"],
-        reverse=params["reverse"],
-        unroll=params["unroll"],
-    )
-    state.leave(cells)
-    for cell, value in zip(scanned, left, strict=True):
-        cell.value = value
-    return [*carry, *stacked]
+_THREADED = (Kind.CHECKPOINT, *LOOPS, Kind.BRANCH)
 
 
-def _while(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
-    tested, fixed, carry, _ = _compat.Loop.of(eqn.params).cut(_arrays(eqn, values))
-    done = [*uses(test)[: len(tested)], *uses(body)[: len(fixed)]]
-    state = _Threaded([*tested, *fixed], ["written" in kinds for kinds in done])
+class _Discharge(Walk[PyTree]):
+    """The meaning of equations on cells for Refs."""
 
-    def goes_on(going: PyTree) -> Array:
-        operands, _ = state.enter(going[0])
-        operands = operands[: len(tested)]
-        return run(open_jaxpr(test), constants(test), [*operands, *going[1]])[0]
+    enters = (Kind.JIT, Kind.JVP_RULE, *_THREADED)
 
-    def step(going: PyTree) -> PyTree:
-        operands, after = state.enter(going[0])
-        operands = operands[len(tested) :]
-        out = run(open_jaxpr(body), constants(body), [*operands, *going[1]])
-        return after(), out
+    def __init__(self) -> None:
+        self.read: set[JaxVariable] = set()
 
-    cells, carry = lax.while_loop(goes_on, step, (state.values(), carry))
-    state.leave(cells)
-    return list(carry)
+    def inside(self, program: Steps, values: Sequence[PyTree]) -> list[PyTree]:
+        """Run a jaxpr, and add the variables that it reads to `self.read`."""
+        jaxpr = opened(program)[0]
+        operands = (v for eqn in jaxpr.eqns for v in eqn.invars)
+        self.read.update(v for v in (*operands, *jaxpr.outvars) if not is_literal(v))
+        return self.run(program, values)
 
+    def equation(self, eqn: JaxEquation, values: list[PyTree]) -> Sequence[PyTree]:
+        with eqn.ctx.manager:
+            if not (_has_cell(values) or equation_makes_refs(eqn)):
+                return _compat.bind(eqn, values)
+            is_threaded = kind_of(eqn) in _THREADED
+            return self.meaning(eqn, _arrays(eqn, values) if is_threaded else values)
 
-def _cond(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    which, *operands = _arrays(eqn, values)
-    branches = eqn.params["branches"]
-    done = [frozenset.union(*kinds) for kinds in zip(*map(uses, branches), strict=True)]
-    state = _Threaded(operands, ["written" in kinds for kinds in done])
+    def leaf(self, eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
+        if rule := _RULES.get(eqn.primitive.name):
+            return rule(eqn, values, any(v in self.read for v in eqn.outvars))
+        if _has_cell(values) or kind_of(eqn) is Kind.DEVICES:
+            raise _refused(eqn)
+        return _compat.bind(eqn, values)
 
-    def branch(jaxpr: Steps) -> Function:
-        def taken(cells: list[Array]) -> PyTree:
-            inside, after = state.enter(cells)
-            out = run(open_jaxpr(jaxpr), constants(jaxpr), inside)
+    def call(self, eqn: JaxEquation, program: Steps, values: list[PyTree]) -> list[PyTree]:
+        return self.inside(program, values)
+
+    def scan(self, eqn: JaxEquation, loop: Loop) -> list[PyTree]:
+        done, rows, count = uses(loop.body), loop.rows, len(loop.carry)
+        state = _loop_state(loop.fixed, done[: len(loop.fixed)])
+        written = ["written" in kinds for kinds in done[len(done) - len(rows) :]]
+        scanned = [v for v, w in zip(rows, written, strict=True) if w]
+
+        def step(going: PyTree, row: PyTree) -> PyTree:
+            operands, after = state.enter(going[0])
+            row = [Cell(x) if type(v) is Cell else x for v, x in zip(rows, row, strict=True)]
+            out = self.inside(loop.body, [*operands, *going[1], *row])
+            left = [cell.value for cell, w in zip(row, written, strict=True) if w]
+            return (after(), out[:count]), (out[count:], left)
+
+        stored = [v.value if type(v) is Cell else v for v in rows]
+        (cells, last), (stacked, left) = loop.scan(step, (state.values(), loop.carry), stored)
+        state.leave(cells)
+        for cell, value in zip(scanned, left, strict=True):
+            cell.value = value
+        return [*last, *stacked]
+
+    def while_(self, eqn: JaxEquation, loop: Loop) -> list[PyTree]:
+        tested, fixed = loop.tested, loop.fixed
+        done = [*uses(loop.test)[: len(tested)], *uses(loop.body)[: len(fixed)]]
+        state = _Threaded([*tested, *fixed], ["written" in kinds for kinds in done])
+
+        def goes_on(going: PyTree) -> Array:
+            operands, _ = state.enter(going[0])
+            return self.inside(loop.test, [*operands[: len(tested)], *going[1]])[0]
+
+        def step(going: PyTree) -> PyTree:
+            operands, after = state.enter(going[0])
+            out = self.inside(loop.body, [*operands[len(tested) :], *going[1]])
             return after(), out
 
-        return taken
+        cells, last = lax.while_loop(goes_on, step, (state.values(), loop.carry))
+        state.leave(cells)
+        return list(last)
 
-    cells, out = lax.switch(which, list(map(branch, branches)), state.values())
-    state.leave(cells)
-    return list(out)
+    def cond(self, eqn: JaxEquation, branches: Branches) -> list[PyTree]:
+        programs, index, operands = branches
+        done = [frozenset.union(*kinds) for kinds in zip(*map(uses, programs), strict=True)]
+        state = _Threaded(operands, ["written" in kinds for kinds in done])
 
+        def branch(program: Steps) -> Function:
+            def taken(cells: list[Array]) -> PyTree:
+                inside, after = state.enter(cells)
+                out = self.inside(program, inside)
+                return after(), out
 
-def _checkpoint(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    params, body = eqn.params, eqn.params["jaxpr"]
-    operands = _arrays(eqn, values)
-    state = _Threaded(operands, [type(v) is Cell for v in operands])
-    arrays = [v for v in operands if type(v) is not Cell]
+            return taken
 
-    def recomputed(cells: list[Array], arrays: list[Array]) -> PyTree:
-        inside, after = state.enter(cells)
-        rest = iter(arrays)
-        inside = [v if type(v) is Cell else next(rest) for v in inside]
-        out = run(open_jaxpr(body), constants(body), inside)
-        return after(), out
+        cells, out = lax.switch(index, list(map(branch, programs)), state.values())
+        state.leave(cells)
+        return list(out)
 
-    again = jax.checkpoint(recomputed, prevent_cse=params["prevent_cse"], policy=params["policy"])
-    cells, out = again(state.values(), arrays)
-    state.leave(cells)
-    return list(out)
+    def checkpoint(self, eqn: JaxEquation, program: Steps, values: list[PyTree]) -> PyTree:
+        params, state = eqn.params, _Threaded(values, [type(v) is Cell for v in values])
+        arrays = [v for v in values if type(v) is not Cell]
 
+        def recomputed(cells: list[Array], arrays: list[Array]) -> PyTree:
+            inside, after = state.enter(cells)
+            rest = iter(arrays)
+            inside = [v if type(v) is Cell else next(rest) for v in inside]
+            out = self.inside(program, inside)
+            return after(), out
 
-def _custom_jvp(eqn: JaxEquation, values: list[PyTree], wanted: bool) -> list[PyTree]:
-    """Discharge a function with a rule that makes Refs, and its rule with it."""
-    if any(type(v) is Cell for v in values):
-        raise _refused(eqn)
-    body, rule = map(discharge, _compat.custom_jvp_functions(eqn))
-    call = jax.custom_jvp(lambda *args: body(*args))
+        again = jax.checkpoint(
+            recomputed, prevent_cse=params["prevent_cse"], policy=params["policy"]
+        )
+        cells, out = again(state.values(), arrays)
+        state.leave(cells)
+        return list(out)
 
-    @call.defjvp
-    def _(primals: PyTree, tangents: PyTree) -> PyTree:
-        out = rule(*primals, *tangents)
-        return out[: len(out) // 2], out[len(out) // 2 :]
+    def jvp_rule(self, eqn: JaxEquation, program: Steps, values: list[PyTree]) -> PyTree:
+        """Discharge a function with a rule that makes Refs, and its rule with it."""
+        if _has_cell(values):
+            raise _refused(eqn)
+        body, rule = map(discharge, _compat.custom_jvp_functions(eqn))
+        call = jax.custom_jvp(lambda *args: body(*args))
 
-    return list(call(*values))
+        @call.defjvp
+        def _(primals: PyTree, tangents: PyTree) -> PyTree:
+            out = rule(*primals, *tangents)
+            return out[: len(out) // 2], out[len(out) // 2 :]
 
-
-_RULES: dict[str, DischargeRule] = {
-    "custom_jvp_call": _custom_jvp,
-    "new_ref": _new_ref,
-    "empty_ref": _empty_ref,
-    "freeze": _freeze,
-    "free_ref": lambda eqn, values, wanted: [],
-    "get": _get,
-    "swap": _swap,
-    "addupdate": _addupdate,
-    **dict.fromkeys(names_of(Kind.SCAN), _scan),
-    **dict.fromkeys(names_of(Kind.WHILE), _while),
-    **dict.fromkeys(names_of(Kind.BRANCH), _cond),
-    **dict.fromkeys(names_of(Kind.JIT), _call),
-    **dict.fromkeys(names_of(Kind.CHECKPOINT), _checkpoint),
-}
+        return list(call(*values))

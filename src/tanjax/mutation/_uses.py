@@ -8,42 +8,29 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import jax
-from jaxtyping import PyTree
 
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Steps
-from tanjax.jaxprs import KINDS, Kind, given, nested_jaxprs
+from tanjax._jaxprs import inner_jaxprs
+from tanjax.jaxprs import LOOPS, Kind, given, kind_of, nested_jaxprs, opened
 
 from ._access import path_of
 
-_HANDED = (Kind.JIT, Kind.CHECKPOINT, Kind.SCAN, Kind.WHILE, Kind.BRANCH)
+_HANDED = (Kind.JIT, Kind.CHECKPOINT, *LOOPS, Kind.BRANCH)
 _USES: weakref.WeakKeyDictionary[OpenJaxpr, tuple[frozenset[str], ...]] = (
     weakref.WeakKeyDictionary()
 )
 _MAKES: weakref.WeakKeyDictionary[OpenJaxpr, bool] = weakref.WeakKeyDictionary()
 
 
-def open_jaxpr(jaxpr: Any) -> OpenJaxpr:
-    """Return a jaxpr, closed or not, as an open one."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-def constants(jaxpr: Steps) -> list[PyTree]:
-    """Return the constants of a closed jaxpr."""
-    return list(getattr(jaxpr, "consts", ()))
-
-
 def bodies(eqn: JaxEquation) -> Iterator[tuple[Steps, Sequence[JaxVariable]]]:
     """Yield the jaxprs of an equation that may receive Refs, with their operands."""
-    if KINDS.get(eqn.primitive.name) in _HANDED:
+    if kind_of(eqn) in _HANDED:
         yield from zip(nested_jaxprs(eqn), given(eqn, eqn.invars), strict=True)
 
 
 def uses(program: Steps) -> tuple[frozenset[str], ...]:
     """Return the uses of each argument of a jaxpr: "written", "whole", "indexed"."""
-    jaxpr = open_jaxpr(program)
+    jaxpr = opened(program)[0]
     if jaxpr not in _USES:
         found: dict[JaxVariable, set[str]] = {v: set() for v in jaxpr.invars}
         for eqn in jaxpr.eqns:
@@ -74,7 +61,7 @@ def _note(eqn: JaxEquation, found: dict[JaxVariable, set[str]]) -> None:
 
 def makes_refs(program: Steps) -> bool:
     """True if a jaxpr makes Refs, also in the functions that it calls."""
-    jaxpr = open_jaxpr(program)
+    jaxpr = opened(program)[0]
     if jaxpr not in _MAKES:
         _MAKES[jaxpr] = any(map(equation_makes_refs, jaxpr.eqns))
     return _MAKES[jaxpr]
@@ -84,9 +71,4 @@ def equation_makes_refs(eqn: JaxEquation) -> bool:
     """True if an equation makes a Ref, itself or in one of its jaxprs."""
     if eqn.primitive.name in ("new_ref", "empty_ref"):
         return True
-    inner = jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr)
-    return any(makes_refs(j) for j in inner if _is_jaxpr(j))
-
-
-def _is_jaxpr(x: object) -> bool:
-    return hasattr(open_jaxpr(x), "eqns")
+    return any(makes_refs(inner) for _, inner in inner_jaxprs(eqn))

@@ -26,6 +26,7 @@ from jaxtyping import PyTree
 from tanjax import _compat, _jaxprs
 from tanjax._typing import Function, Pullback
 from tanjax.arrays import is_inexact
+from tanjax.jaxprs import Depends
 from tanjax.kernels import custom_jvp
 
 StructuralRule = Callable[..., tuple[PyTree, Pullback]]
@@ -132,7 +133,7 @@ def _as_it_is_made(f: Function, primal: Function, jvp: Function) -> Function:
         is_kept = all(floating) and not (_compat.LOOPS_KEEP_RULES or closed.effects)
         if is_kept and _jaxprs.has_callback(closed):
             return kept(*args)
-        depends = _jaxprs.depends(closed.jaxpr)
+        depends = Depends().run(closed, [True] * len(closed.jaxpr.invars))
         still = any(x and not moves for x, moves in zip(floating, depends, strict=True))
         return (moving if still else f)(*args)
 

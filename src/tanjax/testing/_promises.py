@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 from tanjax import arrays, registry
 from tanjax._errors import NoRuleError
 from tanjax._jaxpr_types import OpenJaxpr
+from tanjax._jaxprs import all_equations
 from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
@@ -174,14 +175,6 @@ def traced_shapes(run: Function, args: PyTree) -> set[tuple[int, ...]]:
 
 def _shapes(jaxpr: OpenJaxpr) -> Iterator[tuple[int, ...]]:
     """Yield the last two axes of every floating array that a program makes."""
-    for equation in jaxpr.eqns:
-        for v in equation.outvars:
-            if getattr(v.aval, "ndim", 0) >= 2 and jnp.issubdtype(v.aval.dtype, jnp.inexact):
-                yield tuple(v.aval.shape[-2:])
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
-            if _is_program(value):
-                yield from _shapes(getattr(value, "jaxpr", value))
-
-
-def _is_program(x: PyTree) -> bool:
-    return hasattr(x, "eqns") or hasattr(getattr(x, "jaxpr", None), "eqns")
+    for v in (v for equation in all_equations(jaxpr) for v in equation.outvars):
+        if getattr(v.aval, "ndim", 0) >= 2 and jnp.issubdtype(v.aval.dtype, jnp.inexact):
+            yield tuple(v.aval.shape[-2:])

@@ -24,6 +24,7 @@ from .._equations import Equation
 from .._print import classes
 from .._program import Program
 from ._flops import Cost, cost_of_equation, trips
+from ._keys import is_branch
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +35,6 @@ _OPEN = (
     *names_of(Kind.SCAN, Kind.WHILE, Kind.BRANCH, Kind.JIT, Kind.CHECKPOINT),
     *("while_loop", "fori_loop", "for_loop", "switch", "map"),
 )
-_BRANCHES = ("cond", "switch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Itera
             equation.lost, equation.source, equation.kind,
         )  # fmt: skip
         for name, body in inside.items():
-            if equation.name in _BRANCHES:
+            if is_branch(equation):
                 yield CostRow(depth + 1, f"{name}:", "", Cost(), times, (), "", "branch")
             more = None if times is None or count is None else times * count
             runs = more if more is not None else (times or 1) * (count or 1)

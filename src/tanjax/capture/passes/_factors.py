@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from tanjax import _jaxprs, _marks
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Aval, OpenJaxpr
+from tanjax._jaxpr_types import Aval
 from tanjax._typing import Natural
 from tanjax.arrays import densify, stored_of
 from tanjax.operations import Factorization, SlogdetResult, factorize
@@ -97,11 +97,4 @@ def _factored(matrix: PyTree) -> Factorization | None:
             closed, out = jax.make_jaxpr(factorize, return_shape=True)(matrix)
     except (NoRuleError, TypeError, ValueError):  # also: not square, dtype not supported
         return None
-    return out if any(name in _FACTORS for name in _primitives(closed.jaxpr)) else None
-
-
-def _primitives(jaxpr: OpenJaxpr) -> Iterator[str]:
-    for eqn in jaxpr.eqns:
-        yield eqn.primitive.name
-        for _, inner in _jaxprs.inner_jaxprs(eqn):
-            yield from _primitives(getattr(inner, "jaxpr", inner))
+    return out if any(e.primitive.name in _FACTORS for e in _jaxprs.all_equations(closed)) else None

@@ -19,7 +19,7 @@ from tanjax._errors import NoRuleError
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._typing import AnyArray, Function
 from tanjax.arrays import densify
-from tanjax.jaxprs import KINDS, Kind, nested_jaxprs
+from tanjax.jaxprs import CALLS, LOOPS, Kind, kind_of, nested_jaxprs, opened, trips as runs_of
 
 from .._equations import Equation
 
@@ -38,9 +38,6 @@ class Cost(NamedTuple):
         """Return the cost of `count` runs."""
         return Cost(self.flops * count, self.bytes * count, self.exact)
 
-
-_CALLS = (Kind.JIT, Kind.CALL, Kind.CHECKPOINT)
-_LOOPS = (Kind.SCAN, Kind.WHILE, Kind.BRANCH)
 
 # For a matrix of m rows and n columns (n of both if square), with all results.
 _FORMULAS: dict[str, Callable[[float, float], float]] = {
@@ -70,8 +67,8 @@ def cost_of_function(function: Callable[..., PyTree], *likes: PyTree) -> tuple[C
 
 def cost_of_jaxpr(closed: Any) -> Cost:
     """Return the cost of a jaxpr, with loops multiplied by their trips."""
-    jaxpr = getattr(closed, "jaxpr", closed)
-    if any(KINDS.get(name) in _LOOPS for name, _ in _walk(jaxpr)):
+    jaxpr = opened(closed)[0]
+    if any(kind_of(eqn) in (*LOOPS, Kind.BRANCH) for eqn in _walk(jaxpr)):
         return sum(map(cost_of_equation, jaxpr.eqns), Cost())
     try:
         found = _as_xla_says(_jaxprs.Closed(jaxpr) if closed is jaxpr else closed)
@@ -79,19 +76,19 @@ def cost_of_jaxpr(closed: Any) -> Cost:
         if len(jaxpr.eqns) <= 1:
             return Cost(exact=False)
         return sum(map(cost_of_equation, jaxpr.eqns), Cost())
-    return found + sum((_missed(eqn) for _, eqn in _walk(jaxpr)), Cost())
+    return found + sum((_missed(eqn) for eqn in _walk(jaxpr)), Cost())
 
 
 def cost_of_equation(eqn: JaxEquation) -> Cost:
     """Return the cost of one equation of JAX."""
-    kind, inner = KINDS.get(eqn.primitive.name), nested_jaxprs(eqn)
+    kind, inner = kind_of(eqn), nested_jaxprs(eqn)
     if kind is Kind.SCAN:
-        return cost_of_jaxpr(inner[0]).times(eqn.params["length"])
+        return cost_of_jaxpr(inner[0]).times(runs_of(eqn))
     if kind is Kind.WHILE:
         return sum(map(cost_of_jaxpr, inner), Cost())._replace(exact=False)
     if kind is Kind.BRANCH:
         return max(map(cost_of_jaxpr, inner))
-    if kind in _CALLS and inner:
+    if kind in CALLS and inner:
         return cost_of_jaxpr(inner[0])
     avals = tuple(_known(v) for v in eqn.invars)
     key = (eqn.primitive, str(eqn.params), tuple(map(str, avals)))
@@ -110,12 +107,10 @@ def trips(equation: Equation) -> int | None:
     """Return how often an equation runs its body; `None` if that depends on data."""
     eqns = [equation.eqn]
     if equation.kind != "primitive":
-        eqns = equation.eqn.params["jaxpr"].jaxpr.eqns
-    kinds = [KINDS.get(eqn.primitive.name) for eqn in eqns]
-    if Kind.WHILE in kinds:
+        eqns = list(nested_jaxprs(equation.eqn)[0].eqns)
+    if Kind.WHILE in map(kind_of, eqns):
         return None
-    lengths = [e.params["length"] for e, k in zip(eqns, kinds, strict=True) if k is Kind.SCAN]
-    return int(np.prod(lengths)) if lengths else 1
+    return int(np.prod(list(map(runs_of, eqns))))
 
 
 def _known(v: JaxVariable) -> Aval | AnyArray:
@@ -166,14 +161,12 @@ def _counted(eqn: JaxEquation) -> float:
     return _LEAVES[key].flops
 
 
-def _walk(jaxpr: OpenJaxpr) -> Iterator[tuple[str, JaxEquation]]:
+def _walk(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:
     """Yield the equations that run, also those of inner jaxprs."""
     for eqn in jaxpr.eqns:
-        yield eqn.primitive.name, eqn
-        inner = list(_jaxprs.inner_jaxprs(eqn))
-        if eqn.primitive.name == "custom_linear_solve":
-            inner = inner[2:3]  # the other programs serve derivatives
-        elif eqn.primitive.name.startswith("custom_"):
-            inner = inner[:1]
-        for _, one in inner:
-            yield from _walk(getattr(one, "jaxpr", one))
+        yield eqn
+        inner = [one for _, one in _jaxprs.inner_jaxprs(eqn)]
+        if kind_of(eqn) in (*CALLS, Kind.SOLVE):  # the other programs serve derivatives
+            inner = list(nested_jaxprs(eqn))
+        for one in inner:
+            yield from _walk(opened(one)[0])

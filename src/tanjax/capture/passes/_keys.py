@@ -15,11 +15,11 @@ import jax
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
-from tanjax import _compat, _jaxprs
+from tanjax import _jaxprs
 from tanjax._jaxpr_types import JaxLiteral, JaxVariable
 from tanjax._marks import Static
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import Kind, names_of
+from tanjax.jaxprs import LOOPS, Kind, Loop, kind_of, names_of, nested_jaxprs
 
 from .._equations import Equation, Literal, Operand, Variable
 from .._program import Program
@@ -33,7 +33,6 @@ _ONCE = (
     *("grad", "value_and_grad", "vjp", "jvp", "linearize", "vmap", "adjoint", "ctrl"),
 )
 _BRANCHES = (*names_of(Kind.BRANCH), "switch")
-_LOOPS = names_of(Kind.SCAN, Kind.WHILE)
 
 
 def key_of(x: Operand | None) -> Key | None:
@@ -100,22 +99,22 @@ def _pairs(inner: PyTree, outer: PyTree) -> Iterator[tuple[PyTree, PyTree]]:
 
 def _kept(equation: Equation, name: str) -> Sequence[Operand]:
     """Return the first operands of an inner program of JAX that are the same in every run."""
-    kind, inputs = equation.eqn.primitive.name, equation.inputs
-    if kind in _LOOPS:
-        tested, fixed, _, _ = _compat.Loop.of(equation.eqn.params).cut(inputs)
-        return tested if name.startswith("cond") else fixed
-    if kind in names_of(Kind.BRANCH):
+    kind, inputs = kind_of(equation.eqn), equation.inputs
+    if kind in LOOPS:
+        loop = Loop.of(equation.eqn, inputs)
+        return loop.tested if name.startswith("cond") else loop.fixed
+    if kind is Kind.BRANCH:
         return inputs[1:]
-    return inputs if kind in _ONCE else ()
+    return inputs if kind in (Kind.JIT, Kind.CHECKPOINT) else ()
 
 
 def runs_often(equation: Equation) -> bool:
     """True if an equation may run its programs more than once."""
     if equation.kind == "primitive":
-        return equation.eqn.primitive.name in _LOOPS
+        return kind_of(equation.eqn) in LOOPS
     if equation.name in _ONCE or equation.name in _BRANCHES:
         return False
-    return any(eqn.primitive.name in _LOOPS for eqn in equation.eqn.params["jaxpr"].jaxpr.eqns)
+    return any(kind_of(eqn) in LOOPS for eqn in nested_jaxprs(equation.eqn)[0].eqns)
 
 
 def is_branch(equation: Equation) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tanjax import _marks, arrays, operations as tj
 from tanjax._typing import Matrix
+from tanjax.jaxprs import nested_jaxprs
 
 from .._equations import Equation, Literal, Operand, Variable
 from ._definitions import Walk, is_product
@@ -91,12 +92,12 @@ def _triangle(made: Equation) -> bool | None:
     """
     if not _is_jax(made, "tril", "triu") or len(made.inputs) != 1 or not _is_square(made.inputs[0]):
         return None
-    (n, _), inner = _shape(made.inputs[0]), made.eqn.params.get("jaxpr")
-    if inner is None or n > _LARGEST or inner.consts:
+    (n, _), inner = _shape(made.inputs[0]), nested_jaxprs(made.eqn)
+    if not inner or n > _LARGEST or inner[0].consts:
         return None
     ones = np.ones((n, n), made.eqn.invars[0].aval.dtype)
     with _marks.scope(on=False), jax.ensure_compile_time_eval():
-        kept = np.asarray(jax.core.eval_jaxpr(inner.jaxpr, [], ones)[0])
+        kept = np.asarray(jax.core.eval_jaxpr(inner[0].jaxpr, [], ones)[0])
     outside = np.triu(kept, 1) if made.name == "tril" else np.tril(kept, -1)
     return None if outside.any() else made.name == "tril"
 

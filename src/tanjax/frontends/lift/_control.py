@@ -12,45 +12,117 @@ from typing import Any
 
 from tanjax import _compat
 from tanjax._errors import UnitError, message
-from tanjax._jaxpr_types import JaxEquation
-from tanjax.jaxprs import Kind, names_of, nested_jaxprs
+from tanjax._jaxpr_types import JaxEquation, Readable
+from tanjax.jaxprs import CALLS, LOOPS, Branches, Kind, Loop, Walk, kind_of, opened, reducer
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
 from ..namespaces.signatures import TABLES
-from ._units import NeedsCoherent, apply_signature, infer, literal_unit, unit_rule
+from ._units import (
+    REGISTERED,
+    UNIT_RULES,
+    NeedsCoherent,
+    apply_signature,
+    by_name,
+    literal_unit,
+    results,
+    unit_rule,
+)
 
 TAG = "tanjax_unit:"
 TAGGED: dict[str, Unit] = {}
 
 
-def inner(closed: Any, operands: list[Found]) -> list[Found]:
-    """Return the units of the results of a closed jaxpr."""
-    jaxpr = getattr(closed, "jaxpr", closed)
-    consts = getattr(closed, "consts", None) or [None] * len(jaxpr.constvars)
-    return infer(jaxpr, list(map(literal_unit, consts)), operands)
+class _Units(Walk[Found]):
+    """The units of results: `Unit`, `None` (plain), `ANY` or `ENDLESS`."""
 
+    enters = (*CALLS, Kind.DEVICES, Kind.OPAQUE, Kind.SOLVE, *LOOPS, Kind.BRANCH)
 
-@unit_rule(*names_of(Kind.JIT, Kind.CALL, Kind.CHECKPOINT, Kind.DEVICES, Kind.OPAQUE))
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    params = eqn.params
-    name = params.get("name")
-    if isinstance(name, str) and name.startswith(TAG):
-        tracked = operands[0]  # the unit of the number in the quantity, which also has its own unit
-        own = TAGGED[name]
-        return [tracked * own if isinstance(tracked, Unit) else own]
-    if _compat.jax_function_of(eqn) == "det" and isinstance(operands[0], Unit):
-        # JAX 0.12 replaces zero pivots by a plain 1, which no matrix in metres can contain.
-        return [operands[0] ** eqn.invars[0].aval.shape[-1]]
-    for closed in nested_jaxprs(eqn):
+    def constant(self, number: Any) -> Found:
+        return literal_unit(number)
+
+    def equation(self, eqn: JaxEquation, values: list[Found]) -> list[Found]:
         try:
-            return inner(closed, operands)
+            return self.meaning(eqn, values)
         except UnitError as error:
-            return _by_table(eqn, operands, error)
-    raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
+            source = _compat.source_of(eqn)
+            # otherwise the call around it adds its place
+            if source and not getattr(error, "located", False):
+                error = UnitError(f"{error}\n  in: `{eqn.primitive.name}` at {source}")
+                error.located = True  # type: ignore[attr-defined]
+            raise error from None
+
+    def leaf(self, eqn: JaxEquation, values: list[Found]) -> list[Found]:
+        from tanjax.scale.laws import expansion, is_expanded  # a third of the import time
+
+        name = eqn.primitive.name
+        if kind_of(eqn) in self.enters:
+            raise UnitError(f"lift: cannot look into `{name}`.")
+        if name not in UNIT_RULES and name not in REGISTERED and is_expanded(eqn):
+            known = by_name(type(eqn.params.get("_prim")).__name__, eqn, values)
+            return self.run(expansion(eqn), values) if known is None else known
+        return results(eqn, values)
+
+    def call(self, eqn: JaxEquation, program: Readable, values: list[Found]) -> list[Found]:
+        name, operands = eqn.params.get("name"), values
+        if isinstance(name, str) and name.startswith(TAG):
+            tracked = operands[0]  # the unit of the number in the quantity, which has its own too
+            own = TAGGED[name]
+            return [tracked * own if isinstance(tracked, Unit) else own]
+        if _compat.jax_function_of(eqn) == "det" and isinstance(operands[0], Unit):
+            # JAX 0.12 replaces zero pivots by a plain 1, which no matrix in metres can contain.
+            return [operands[0] ** eqn.invars[0].aval.shape[-1]]
+        try:
+            return self.run(program, operands)
+        except UnitError as error:
+            return _by_table(eqn, program, operands, error)
+
+    def cond(self, eqn: JaxEquation, branches: Branches) -> list[Found]:
+        found = [self.run(program, branches.operands) for program in branches.programs]
+        pairs = enumerate(zip(*found, strict=True))
+        return [_agree("cond", f"result {i}", units) for i, units in pairs]
+
+    def scan(self, eqn: JaxEquation, loop: Loop) -> list[Found]:
+        count, ys = len(loop.carry), list[Found]()
+
+        def step(carry: list[Found]) -> list[Found]:
+            out = self.run(loop.body, loop.fixed + carry + loop.rows)
+            ys[:] = out[count:]
+            return out[:count]
+
+        return _fixed_point("scan", step, loop.carry) + ys
+
+    def while_(self, eqn: JaxEquation, loop: Loop) -> list[Found]:
+        step = lambda carry: self.run(loop.body, loop.fixed + carry)
+        carry = _fixed_point("while_loop", step, loop.carry)
+        self.run(loop.test, loop.tested + carry)
+        return carry
 
 
-def _by_table(eqn: JaxEquation, operands: list[Found], error: UnitError) -> list[Found]:
+def infer(program: Readable, given: Sequence[Found]) -> list[Found]:
+    """Return the units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
+
+    **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
+    differ by a prefix.
+    """
+    return _Units().run(program, given)
+
+
+@unit_rule("reduce")
+def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
+    """Check that the computation returns the unit of its operands and initial values."""
+    same = Signature.parse("x: U, init: U -> u")
+    half = len(operands) // 2
+    pairs = zip(operands[:half], operands[half:], strict=True)
+    taken = [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]
+    returned = _Units().run(reducer(eqn), taken + taken)
+    pairs = zip(taken, returned, strict=True)
+    return [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]
+
+
+def _by_table(
+    eqn: JaxEquation, program: Readable, operands: list[Found], error: UnitError
+) -> list[Found]:
     """Return the units of one of JAX's functions that do not follow from its equations.
 
     `hypot`, `interp` and `lstsq` replace zero divisors by a plain one. That is right for any unit
@@ -61,62 +133,13 @@ def _by_table(eqn: JaxEquation, operands: list[Found], error: UnitError) -> list
     if "->" not in text:
         raise error
     signature = Signature.parse(text)
-    arguments = eqn.params["jaxpr"].jaxpr.debug_info.arg_names or ()
+    arguments = opened(program)[0].debug_info.arg_names or ()
     roles = dict(signature.roles)
     if len(arguments) != len(operands) or not set(arguments) <= set(roles):
         raise error
     pairs = [(n, roles[n]) for n in arguments]
     fitting = dataclasses.replace(signature, roles=tuple(pairs), variadic=None)
     return apply_signature(name, fitting, operands, len(eqn.outvars))
-
-
-@unit_rule(*names_of(Kind.BRANCH))
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
-    return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
-
-
-@unit_rule(*names_of(Kind.WHILE))
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    p = eqn.params
-    cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
-    step = lambda carry: inner(p["body_jaxpr"], body_consts + carry)
-    carry = _fixed_point("while_loop", step, carry)
-    inner(p["cond_jaxpr"], cond_consts + carry)
-    return carry
-
-
-@unit_rule(*names_of(Kind.SCAN))
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    p = eqn.params
-    _, consts, carry, xs = _compat.Loop.of(p).cut(operands)
-    ncarry = len(carry)
-    ys: list[Found] = []
-
-    def step(carry: list[Found]) -> list[Found]:
-        out = inner(p["jaxpr"], consts + carry + xs)
-        ys[:] = out[ncarry:]
-        return out[:ncarry]
-
-    return _fixed_point("scan", step, carry) + ys
-
-
-@unit_rule("custom_linear_solve")
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
-    counts = [lengths.matvec, lengths.vecmat, lengths.solve, lengths.transpose_solve]
-    start = counts[0] + counts[1]
-    solve = operands[start : start + counts[2]]
-    b = operands[sum(counts) :]
-    return inner(jaxprs.solve, solve + b)
-
-
-@unit_rule("custom_root")
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
-    start = lengths.f
-    guess = operands[sum(lengths) :]
-    return inner(jaxprs.solve, operands[start : start + lengths.solve] + guess)
 
 
 def _fixed_point(

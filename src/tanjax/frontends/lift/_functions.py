@@ -24,7 +24,7 @@ from tanjax import _compat, operations as ops
 from tanjax._jaxpr_types import JaxEquation
 from tanjax._typing import AnyArray, Function, Matrix, SquareMatrix
 from tanjax.arrays import BlockDiagonal, is_hermitian, is_structured
-from tanjax.jaxprs import nested_jaxprs
+from tanjax.jaxprs import Kind, kind_of, nested_jaxprs
 
 from .. import _as_numpy as as_numpy
 
@@ -34,8 +34,7 @@ Results: TypeAlias = list[PyTree] | NotImplementedType
 
 def named(eqn: JaxEquation, operands: list[PyTree]) -> Results:
     """Return the results of one of JAX's functions by an operation, or `NotImplemented`."""
-    key = "call_jaxpr" if eqn.primitive.name == "custom_jvp_call" else "jaxpr"
-    run = _FUNCTIONS.get(_compat.jax_function_of(eqn, key) or "")
+    run = _FUNCTIONS.get(_compat.jax_function(nested_jaxprs(eqn)[0]) or "")
     if run is None or not all(is_matrix(x) for x in operands if is_structured(x)):
         return NotImplemented
     operands = [jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in operands]  # constants
@@ -120,7 +119,7 @@ def _lu(eqn: JaxEquation, a: Matrix) -> PyTree:
 def _pinv(eqn: JaxEquation, a: Matrix, rtol: PyTree = None) -> PyTree:
     """Return `pinv` relative to the largest singular value of the whole matrix."""
     inner = [e for body in nested_jaxprs(eqn) for e in body.eqns]
-    if eqn.primitive.name == "custom_jvp_call" and len(inner[0].invars) != len(eqn.invars):
+    if kind_of(eqn) is Kind.JVP_RULE and len(inner[0].invars) != len(eqn.invars):
         return NotImplemented  # before JAX 0.12 `rtol` is a constant inside of the call
     known = rtol is None or (jnp.ndim(rtol) == 0 and not isinstance(rtol, jax.core.Tracer))
     if not (known and (is_hermitian(a) or _runs_svd(eqn)) and as_numpy.has_one_rank(a)):

@@ -46,9 +46,9 @@ from tanjax.units.signatures import AnyUnit, Signature
 from ..namespaces import lifted_by
 from ..namespaces.signatures import TABLES
 from ._closure import closure_fingerprint, unchanged
-from ._control import TAG, TAGGED
+from ._control import TAG, TAGGED, infer
 from ._structure import interpret
-from ._units import REGISTERED, NeedsCoherent, NeedsRoot, apply_signature, infer, literal_unit
+from ._units import REGISTERED, NeedsCoherent, NeedsRoot, apply_signature
 
 _EntryUnit = Callable[[Unit], Unit]  # maps a quantity's unit to the unit in the code
 # The tree of the results; their tracked units, and those that they carry; the unit of an argument
@@ -92,7 +92,7 @@ def lift(f: Function) -> Function:
         out_tree, out_units, entry_unit, closed = result
         numbers = [_in_code(entry_unit, v, u) for v, u in zip(values, found, strict=True)]
         if any(map(is_structured, numbers)):
-            results = interpret(closed.jaxpr, closed.consts, [numbers[i] for i in moving])
+            results = interpret(closed, [numbers[i] for i in moving])
         else:
             with lifting(functools.partial(_number, entry_unit)):
                 out = call(numbers)
@@ -206,7 +206,7 @@ def _traced(
 
     closed = jax.make_jaxpr(on_moving)(*avals)
     tree, own = results
-    outs = infer(closed.jaxpr, list(map(literal_unit, closed.consts)), given)
+    outs = infer(closed, given)
     outs = _of_forgotten(call.f, outs, given)
     labels = [(_product(u, o), o) for u, o in zip(outs, own, strict=True)]
     return tree, labels, entry_unit, closed

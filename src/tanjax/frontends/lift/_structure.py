@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, operations as ops
-from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr, Readable
-from tanjax._jaxprs import is_literal
+from tanjax._jaxpr_types import JaxEquation, Readable
 from tanjax._typing import DType, Function, Shape
 from tanjax.arrays import (
     AbstractArray,
@@ -31,40 +30,12 @@ from tanjax.arrays import (
     is_real,
     is_structured,
 )
-from tanjax.jaxprs import KINDS, Kind, names_of
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Walk, kind_of
 
 from ._entrywise import HANDLERS as ENTRYWISE, Kept
 from ._functions import Results, as_traced, named
 from ._masks import made, selected, symbol
 from ._triangles import triangle
-
-
-def interpret(jaxpr: OpenJaxpr, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
-    """Return the results of a jaxpr on arguments, some of them structured arrays."""
-    known: dict[JaxVariable, PyTree] = dict(zip(jaxpr.constvars, consts, strict=True))
-    known.update(zip(jaxpr.invars, args, strict=True))
-
-    def read(v: JaxVariable) -> PyTree:
-        return v.val if is_literal(v) else known[v]
-
-    for eqn in jaxpr.eqns:
-        operands = list(map(read, eqn.invars))
-        known.update(zip(eqn.outvars, _results(eqn, operands), strict=True))
-    return [made(read(v)) for v in jaxpr.outvars]
-
-
-def _results(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
-    if any(map(is_structured, operands)):
-        kept = _kept(eqn, operands)
-        if kept is not NotImplemented:
-            return list(kept)
-        operands = _all_dense(eqn, operands)
-    found = symbol(eqn, operands, lambda: _compat.bind(eqn, list(map(made, operands)))[0])
-    if found is not None:
-        return [found]
-    operands = list(map(made, operands))
-    with _known(eqn, operands):
-        return _compat.bind(eqn, operands)
 
 
 def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[None]:
@@ -75,48 +46,18 @@ def _known(eqn: JaxEquation, operands: list[PyTree]) -> AbstractContextManager[N
     return contextlib.nullcontext()
 
 
-def _kept(eqn: JaxEquation, operands: list[PyTree]) -> Results:
-    """Return the results of an equation with structured operands, or `NotImplemented`."""
-    name = eqn.primitive.name
-    if name == "select_n" and len(operands) == 3:
-        kept = selected(*operands)
-        return NotImplemented if kept is None else [kept]
-    if name in _NAMED:
-        found = named(eqn, list(map(made, operands)))
-        if found is not NotImplemented:
-            return found
-    if name in _CALLS:
-        closed: Any = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
-        return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
-    operands = list(map(made, operands))
-    if KINDS.get(name) in _CONTROL:
-        return _CONTROL[KINDS.get(name)](eqn, operands)
-    handler = _KEEPING.get(name)
-    result = NotImplemented if handler is None else handler(eqn, *operands)
-    kept = result is not NotImplemented and as_traced([result], eqn)
-    return [result] if kept else NotImplemented
-
-
 def _all_dense(eqn: JaxEquation, operands: list[PyTree]) -> list[PyTree]:
     hint = "write this step with one of tanjax's operations"
     name = f"lift: {eqn.primitive.name}"
     return [densified(x, name, hint) if is_structured(x) else x for x in operands]
 
 
-_CALLS = names_of(Kind.JIT, Kind.CHECKPOINT)
-_NAMED = (*names_of(Kind.JIT), "custom_jvp_call")  # primitives of JAX's own functions
-
-
 # -- loops and branches ----------------------------------------------------------------------------
 
 
-def _inner(closed: Readable, operands: list[PyTree]) -> list[PyTree]:
-    return interpret(closed.jaxpr, closed.consts, operands)
-
-
-def _arrays(operands: list[PyTree]) -> list[PyTree]:
-    """Convert literals to arrays, which a loop can carry."""
-    return [x if is_structured(x) else jnp.asarray(x) for x in operands]
+def _array(operand: PyTree) -> PyTree:
+    """Convert a literal to an array, which a loop can carry."""
+    return operand if is_structured(operand) else jnp.asarray(operand)
 
 
 def _settled(step: Function, carry: list[PyTree], name: str) -> list[PyTree]:
@@ -146,63 +87,6 @@ def _dense_where_changed(new: list[PyTree], carry: list[PyTree], name: str) -> l
         densified(n, name, hint) if is_structured(n) and not is_structured(c) else n
         for n, c in zip(new, carry, strict=True)
     ]
-
-
-def _scan(eqn: JaxEquation, operands: list[PyTree]) -> Results:
-    p = eqn.params
-    _, consts, carry, rows = map(_arrays, _compat.Loop.of(p).cut(operands))
-    if any(map(is_structured, rows)):
-        return NotImplemented  # of more than two dimensions
-    count = len(carry)
-
-    def step(carry: list[PyTree], row: list[PyTree]) -> tuple[list[PyTree], list[PyTree]]:
-        out = _inner(p["jaxpr"], [*consts, *carry, *row])
-        ys = [
-            densified(y, "lift: scan", "return a vector") if is_structured(y) else y
-            for y in out[count:]
-        ]
-        return _dense_where_changed(out[:count], carry, "lift: scan"), ys
-
-    first = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
-    carry = _settled(lambda c: jax.eval_shape(step, c, first)[0], carry, "lift: scan")
-    how = {k: p[k] for k in ("reverse", "unroll", "length")}
-    carry, ys = lax.scan(step, carry, rows, **how)
-    return [*carry, *ys]
-
-
-def _while(eqn: JaxEquation, operands: list[PyTree]) -> Results:
-    p = eqn.params
-    tested, fixed, carry, _ = map(_arrays, _compat.Loop.of(p).cut(operands))
-
-    def step(carry: list[PyTree]) -> list[PyTree]:
-        new = _inner(p["body_jaxpr"], [*fixed, *carry])
-        return _dense_where_changed(new, carry, "lift: while")
-
-    carry = _settled(step, carry, "lift: while")
-    return lax.while_loop(lambda c: _inner(p["cond_jaxpr"], [*tested, *c])[0], step, carry)
-
-
-def _cond(eqn: JaxEquation, operands: list[PyTree]) -> Results:
-    index, *rest = operands
-    branches = [functools.partial(_inner, closed) for closed in eqn.params["branches"]]
-    shapes = [list(map(_kind, jax.eval_shape(branch, rest))) for branch in branches]
-    same = [all(kind == kinds[0] for kind in kinds) for kinds in zip(*shapes, strict=True)]
-
-    def agreeing(branch: Function) -> Function:
-        hint = "let all branches return the same type"
-        return lambda operands: [
-            x if ok or not is_structured(x) else densified(x, "lift: cond", hint)
-            for x, ok in zip(branch(operands), same, strict=True)
-        ]
-
-    return lax.switch(index, list(map(agreeing, branches)), rest)
-
-
-_CONTROL: dict[Kind | None, Function] = {
-    Kind.SCAN: _scan,
-    Kind.WHILE: _while,
-    Kind.BRANCH: _cond,
-}
 
 
 # -- primitives ------------------------------------------------------------------------------------
@@ -278,3 +162,97 @@ _KEEPING: dict[str, Function] = {
     "triangular_solve": _triangular_solve,
     **ENTRYWISE,
 }
+
+
+# -- the walk ------------------------------------------------------------------------------------
+
+
+class _Structured(Walk[PyTree]):
+    """The meaning of equations on structured arrays."""
+
+    enters = (Kind.JIT, Kind.CHECKPOINT, *LOOPS, Kind.BRANCH)
+
+    def equation(self, eqn: JaxEquation, values: list[PyTree]) -> list[PyTree]:
+        operands = list(values)
+        if any(map(is_structured, operands)):
+            kept = self.kept(eqn, operands)
+            if kept is not NotImplemented:
+                return list(kept)
+            operands = _all_dense(eqn, operands)
+        found = symbol(eqn, operands, lambda: _compat.bind(eqn, list(map(made, operands)))[0])
+        if found is not None:
+            return [found]
+        operands = list(map(made, operands))
+        with _known(eqn, operands):
+            return _compat.bind(eqn, operands)
+
+    def kept(self, eqn: JaxEquation, operands: list[PyTree]) -> Results:
+        """Return the results of an equation with structured operands, or `NotImplemented`."""
+        name = eqn.primitive.name
+        if name == "select_n" and len(operands) == 3:
+            kept = selected(*operands)
+            return NotImplemented if kept is None else [kept]
+        kind = kind_of(eqn)
+        if kind in (Kind.JIT, Kind.JVP_RULE):  # of JAX's own functions
+            found = named(eqn, list(map(made, operands)))
+            if found is not NotImplemented:
+                return found
+        is_call = kind in (Kind.JIT, Kind.CHECKPOINT)
+        return self.meaning(eqn, operands if is_call else list(map(made, operands)))
+
+    def leaf(self, eqn: JaxEquation, values: list[PyTree]) -> Results:
+        handler = _KEEPING.get(eqn.primitive.name)
+        result = NotImplemented if handler is None else handler(eqn, *values)
+        kept = result is not NotImplemented and as_traced([result], eqn)
+        return [result] if kept else NotImplemented
+
+    def call(self, eqn: JaxEquation, program: Readable, values: list[PyTree]) -> Results:
+        return interpret(program, values)
+
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Results:
+        loop = loop.over(_array)
+        rows, count = loop.rows, len(loop.carry)
+        if any(map(is_structured, rows)):
+            return NotImplemented  # of more than two dimensions
+
+        def step(carry: list[PyTree], row: list[PyTree]) -> tuple[list[PyTree], list[PyTree]]:
+            out = interpret(loop.body, [*loop.fixed, *carry, *row])
+            ys = [
+                densified(y, "lift: scan", "return a vector") if is_structured(y) else y
+                for y in out[count:]
+            ]
+            return _dense_where_changed(out[:count], carry, "lift: scan"), ys
+
+        first = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
+        carry = _settled(lambda c: jax.eval_shape(step, c, first)[0], loop.carry, "lift: scan")
+        carry, ys = loop.scan(step, carry, rows)
+        return [*carry, *ys]
+
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Results:
+        loop = loop.over(_array)
+
+        def step(carry: list[PyTree]) -> list[PyTree]:
+            new = interpret(loop.body, [*loop.fixed, *carry])
+            return _dense_where_changed(new, carry, "lift: while")
+
+        carry = _settled(step, loop.carry, "lift: while")
+        return lax.while_loop(lambda c: interpret(loop.test, [*loop.tested, *c])[0], step, carry)
+
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Results:
+        runs = [functools.partial(interpret, program) for program in branches.programs]
+        shapes = [list(map(_kind, jax.eval_shape(run, branches.operands))) for run in runs]
+        same = [all(kind == kinds[0] for kind in kinds) for kinds in zip(*shapes, strict=True)]
+
+        def agreeing(run: Function) -> Function:
+            hint = "let all branches return the same type"
+            return lambda operands: [
+                x if ok or not is_structured(x) else densified(x, "lift: cond", hint)
+                for x, ok in zip(run(operands), same, strict=True)
+            ]
+
+        return lax.switch(branches.index, list(map(agreeing, runs)), branches.operands)
+
+
+def interpret(program: Readable, args: Sequence[PyTree]) -> list[PyTree]:
+    """Return the results of a jaxpr on arguments, some of them structured arrays."""
+    return list(map(made, _Structured().run(program, args)))

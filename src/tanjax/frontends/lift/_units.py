@@ -2,7 +2,7 @@
 
 A program on numbers in coherent units is right for quantities. It remains to find the units of its
 results, and to raise if it adds metres to seconds. Both follow from the unit signatures of the
-primitives, in one walk through the jaxpr, without computing values.
+primitives, in one walk through the jaxpr (`_control.py`), without computing values.
 
 Sharp edges. Constants in code are plain numbers, so adding `1.0` to metres raises; zero, infinity
 and nan have every unit. An `lu` packs a factor without unit and one with a unit. Its unit is that
@@ -21,10 +21,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax import _compat, units
+from tanjax import units
 from tanjax._errors import UnitError, message
-from tanjax._jaxpr_types import JaxEquation, JaxVariable, OpenJaxpr
-from tanjax._jaxprs import is_literal
+from tanjax._jaxpr_types import JaxEquation
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
@@ -96,7 +95,7 @@ def require_root(unit: Unit, root: int) -> None:
 
 
 _UnitRule = Callable[[JaxEquation, list[Found]], list[Found]]
-_UNIT_RULES: dict[str, _UnitRule] = {}
+UNIT_RULES: dict[str, _UnitRule] = {}
 
 
 def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
@@ -104,37 +103,10 @@ def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
 
     def register(function: _UnitRule) -> _UnitRule:
         for name in names:
-            _UNIT_RULES[name] = function
+            UNIT_RULES[name] = function
         return function
 
     return register
-
-
-def infer(jaxpr: OpenJaxpr, consts: list[Found], given: list[Found]) -> list[Found]:
-    """Return the units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
-
-    **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
-    differ by a prefix.
-    """
-    known: dict[JaxVariable, Found] = dict(zip(jaxpr.constvars, consts, strict=True))
-    known.update(zip(jaxpr.invars, given, strict=True))
-
-    def read(v: JaxVariable) -> Found:
-        return literal_unit(v.val) if is_literal(v) else known[v]
-
-    for eqn in jaxpr.eqns:
-        operands = [read(v) for v in eqn.invars]
-        try:
-            results = _results(eqn, operands)
-        except UnitError as error:
-            source = _compat.source_of(eqn)
-            # otherwise the call around it adds its place
-            if source and not getattr(error, "located", False):
-                error = UnitError(f"{error}\n  in: `{eqn.primitive.name}` at {source}")
-                error.located = True  # type: ignore[attr-defined]
-            raise error from None
-        known.update(zip(eqn.outvars, results, strict=True))
-    return [read(v) for v in jaxpr.outvars]
 
 
 def literal_unit(value: PyTree) -> Found:
@@ -156,14 +128,11 @@ def literal_unit(value: PyTree) -> Found:
     return ANY if np.any(zero) else ENDLESS
 
 
-def _results(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    from tanjax.scale.laws import is_expanded  # as in `_laws`
-
+def results(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
+    """Return the units of the results of a primitive without jaxprs."""
     name = eqn.primitive.name
-    if name in _UNIT_RULES:
-        return _UNIT_RULES[name](eqn, operands)
-    if name not in REGISTERED and is_expanded(eqn):
-        return _expanded(eqn, operands)
+    if name in UNIT_RULES:
+        return UNIT_RULES[name](eqn, operands)
     known = _laws().get(name)
     text = REGISTERED.get(name) or (known.units(eqn) if known else "")
     if not text:
@@ -181,16 +150,12 @@ def _results(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
     return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
 
 
-def _expanded(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    """Handle an equation that stands for a program: by the name of its class, or that program."""
-    name = type(eqn.params.get("_prim")).__name__
-    if name in _laws():
-        text = _laws()[name].units(eqn)
-        return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
-    from tanjax.scale.laws import expansion
-
-    closed = expansion(eqn)
-    return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)
+def by_name(name: str, eqn: JaxEquation, operands: list[Found]) -> list[Found] | None:
+    """Return the units of an equation by the law of another name; `None` if there is none."""
+    if name not in _laws():
+        return None
+    text = _laws()[name].units(eqn)
+    return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
 
 
 def apply_signature(
@@ -327,15 +292,3 @@ def _plain_if_pure(operands: list[Found]) -> list[Found]:
         return operands
     require_equal(unit, one)
     return [None]
-
-
-@unit_rule("reduce")
-def _(eqn: JaxEquation, operands: list[Found]) -> list[Found]:
-    """Check that the computation returns the unit of its operands and initial values."""
-    same = Signature.parse("x: U, init: U -> u")
-    half = len(operands) // 2
-    pairs = zip(operands[:half], operands[half:], strict=True)
-    taken = [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]
-    returned = infer(eqn.params["jaxpr"], [], taken + taken)
-    pairs = zip(taken, returned, strict=True)
-    return [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]

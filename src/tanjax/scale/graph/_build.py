@@ -10,7 +10,7 @@ array is split into its factors (`_lu.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._jaxprs import needed_equations
 from tanjax._typing import AnyArray
-from tanjax.jaxprs import trips
+from tanjax.jaxprs import opened, trips
 
 from ..laws import _lu
 from ..laws._expansions import law_name, nested_jaxprs
@@ -57,10 +57,8 @@ class _Builder:
         value.uses.append(new)
         return new
 
-    def graph(
-        self, jaxpr: Jaxpr, consts: Sequence[AnyArray], kind: str, computed: float
-    ) -> ScaleGraph:
-        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    def graph(self, program: Jaxpr, kind: str, computed: float) -> ScaleGraph:
+        jaxpr, consts = opened(program)
         inputs = [self.value(v.aval, kind, computed) for v in jaxpr.invars]
         constants = [self.constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)]
         body = _Body(self, computed)
@@ -115,10 +113,8 @@ class _Body:
             part = factors.part_for(equation) if factors else None
             node.uses.append(self.builder.use(part or self.read(v), node, i))
         often = self.computed * trips(equation)
-        node.graphs = tuple(
-            self.builder.graph(inner, getattr(inner, "consts", ()), "inner", often)
-            for inner in nested_jaxprs(equation)
-        )
+        graph = self.builder.graph
+        node.graphs = tuple(graph(inner, "inner", often) for inner in nested_jaxprs(equation))
         avals = [v.aval for v in equation.outvars]
         if name == _lu.NAME:
             avals += [avals[0], avals[0]]
@@ -137,15 +133,15 @@ class _Body:
         call = _lu.called(equation) if handed or _lu.hands_out(equation) else None
         if call is None or any(self.factors[v].part_for(equation) for v in handed):
             return False
-        inner, given = call
-        jaxpr: Jaxpr = getattr(inner, "jaxpr", inner)
+        program, given = call
+        jaxpr, consts = opened(program)
         body = _Body(self.builder, self.computed)
         body.nodes = self.nodes
         for v, outside in zip(jaxpr.invars, given, strict=True):
             body.known[v] = self.read(outside)
             if outside in handed:
                 body.factors[v] = self.factors[outside]
-        for v, c in zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=True):
+        for v, c in zip(jaxpr.constvars, consts, strict=True):
             body.known[v] = self.builder.constant(v, c)
         body.run(jaxpr)
         for v, inner in zip(equation.outvars, jaxpr.outvars, strict=True):
@@ -161,4 +157,4 @@ def build(closed: Readable, restored: Mapping[int, AnyArray] | None = None) -> S
     **Arguments:** `closed`: the jaxpr; `restored`: numbers of constants that did not fit in their
     dtype (`_literals.py`), by the `id` of their place in the jaxpr.
     """
-    return _Builder(restored or {}).graph(closed, closed.consts, "input", 1.0)
+    return _Builder(restored or {}).graph(closed, "input", 1.0)

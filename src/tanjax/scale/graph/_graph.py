@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from tanjax import _compat
 from tanjax._jaxpr_types import Aval, JaxEquation, Params
 from tanjax._typing import AnyArray, DType
-from tanjax.jaxprs import KINDS, Kind, given
+from tanjax.jaxprs import KINDS, LOOPS, Kind, Loop, given
 
 # Open, or closed over its constants: `getattr(jaxpr, "jaxpr", jaxpr)` is open.
 Jaxpr: TypeAlias = Any
@@ -123,7 +123,7 @@ class Node:
 
     @property
     def is_loop(self) -> bool:
-        return self.kind in (Kind.SCAN, Kind.WHILE)
+        return self.kind in LOOPS
 
     @property
     def is_call(self) -> bool:
@@ -145,8 +145,14 @@ class Node:
         """Pairs of a result of a loop's body and its argument in the next iteration."""
         if not self.is_loop:
             return []
-        body, loop = self.graphs[-1], _compat.Loop.of(self.params)
-        return list(zip(body.outputs[: loop.carries], body.inputs[loop.fixed :], strict=False))
+        loop = self.loop
+        results = loop.body.outputs[: len(loop.carry)]
+        return list(zip(results, loop.body.inputs[len(loop.fixed) :], strict=False))
+
+    @property
+    def loop(self) -> Loop:
+        """The node as a loop, with graphs for its programs and uses for its operands."""
+        return Loop.of(self.equation, self.uses, self.graphs)
 
     @property
     def source(self) -> str:

@@ -38,12 +38,13 @@ from tanjax import _compat
 from tanjax._jaxpr_types import ClosedJaxpr, JaxEquation, JaxVariable, OpenJaxpr, Steps
 from tanjax._jaxprs import needed_equations
 from tanjax._typing import AnyArray, Function
+from tanjax.jaxprs import opened
 
 from ..laws._expansions import nested_jaxprs
 from ..laws._law import LAWS, UNKNOWN
 from ..laws._vanish import CONVERTED, PRODUCT, Vanish
 from ._casts import Lost, Watch, Written, is_crushed, is_unknown, known_as, learn, looks_crushed
-from ._graph import Jaxpr, is_floating
+from ._graph import is_floating
 from ._written import may_be_crushed
 
 # Traces, and returns an object with a `jaxpr` and the shapes of its results, `out_info`.
@@ -143,7 +144,7 @@ def _said(places: Sequence[str]) -> str:
 
 def _lines(closed: Steps, places: set[int]) -> list[str]:
     """Return the user's lines that use constants."""
-    equations = (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
+    equations = (e for inner in _jaxprs(closed) for e in inner.eqns)
     lines = [_compat.source_of(e) for e in equations if any(id(v) in places for v in e.invars)]
     return [line for line in dict.fromkeys(lines) if line]
 
@@ -157,7 +158,7 @@ def _jaxprs(closed: Steps, seen: set[int] | None = None) -> Iterator[Steps]:
     if id(closed) not in seen:
         seen.add(id(closed))
         yield closed
-        for equation in getattr(closed, "jaxpr", closed).eqns:
+        for equation in closed.eqns:
             for inner in nested_jaxprs(equation):
                 yield from _jaxprs(inner, seen)
 
@@ -165,8 +166,8 @@ def _jaxprs(closed: Steps, seen: set[int] | None = None) -> Iterator[Steps]:
 def _constants(closed: Steps) -> Iterator[Constant]:
     """Yield constants: pairs of place (a literal, or a variable of the jaxpr) and number."""
     for inner in _jaxprs(closed):
-        jaxpr: Jaxpr = getattr(inner, "jaxpr", inner)
-        yield from zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=False)
+        jaxpr, consts = opened(inner)
+        yield from zip(jaxpr.constvars, consts, strict=False)
         for equation in jaxpr.eqns:
             yield from ((v, v.val) for v in equation.invars if hasattr(v, "val"))
         yield from ((v, v.val) for v in jaxpr.outvars if hasattr(v, "val"))
@@ -255,12 +256,9 @@ _Equations = Callable[[OpenJaxpr], Iterator[JaxEquation]]
 
 
 def _match(narrow: Steps, wide: Steps, found: Found, equations: _Equations) -> None:
-    a: Jaxpr
-    b: Jaxpr
-    a, b = (getattr(x, "jaxpr", x) for x in (narrow, wide))
-    for v, w, c, d in zip(a.constvars, b.constvars, *_consts(narrow, wide), strict=False):
+    (a, ours), (b, others) = opened(narrow), opened(wide)
+    for v, c, d in zip(a.constvars, ours, others, strict=False):
         _compare(v, c, d, found)
-        del w
     theirs = equations(b)
     for equation in equations(a):
         other = next(theirs, None)
@@ -274,10 +272,6 @@ def _match(narrow: Steps, wide: Steps, found: Found, equations: _Equations) -> N
             _match(inner, outer, found, equations)
     if next(theirs, None) is not None:
         raise _Differs
-
-
-def _consts(narrow: Steps, wide: Steps) -> tuple[list[AnyArray], list[AnyArray]]:
-    return list(getattr(narrow, "consts", ())), list(getattr(wide, "consts", ()))
 
 
 def _vanish(equation: JaxEquation) -> Vanish:

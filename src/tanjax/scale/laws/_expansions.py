@@ -68,8 +68,7 @@ def _reduction(
 
     **Arguments:** `operands`: arrays, then as many numbers to start with.
     """
-    body: Steps = getattr(jaxpr, "jaxpr", jaxpr)
-    each = functools.partial(_jaxprs.evaluate, body, getattr(jaxpr, "consts", ()))
+    each = functools.partial(_jaxprs.evaluate, *jaxprs.opened(jaxpr))
     count = len(operands) // 2
     arrays = [jnp.moveaxis(x, dimensions, range(len(dimensions))) for x in operands[:count]]
     kept = arrays[0].shape[len(dimensions) :]
@@ -104,7 +103,7 @@ def _program(equation: JaxEquation) -> Function | None:
     kinds, function = _BY_BITS.get(params.get("name", ""), ("", None))
     if function and kinds == _kinds(equation) and _compat.jax_function_of(equation):
         return function
-    if name == "reduce" and reducer_of(params["jaxpr"]) not in REDUCERS:
+    if name == "reduce" and reducer_of(equation) not in REDUCERS:
         return functools.partial(_reduction, **params)
     if (higher := _compat.higher_primitive(equation)) is not None:
         return higher.expand  # type: ignore[no-any-return]
@@ -142,5 +141,5 @@ def nested_jaxprs(equation: JaxEquation) -> tuple[Steps, ...]:
 def law_name(equation: JaxEquation) -> str:
     """Return the name in `LAWS` for the law of an equation as a node of a graph."""
     if is_expanded(equation):
-        return "closed_call"
+        return jaxprs.names_of(jaxprs.Kind.CALL)[0]
     return _lu.NAME if equation.primitive.name == "lu" else equation.primitive.name

@@ -16,8 +16,9 @@ from functools import reduce
 
 import numpy as np
 
-from tanjax._jaxpr_types import Steps
+from tanjax._jaxpr_types import JaxEquation
 from tanjax._typing import DType, Shape
+from tanjax.jaxprs import reducer
 
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, Records, union
@@ -86,9 +87,9 @@ def by_order(nan: int) -> Callable[[Evaluate], Evaluate]:
     return form
 
 
-def reducer_of(jaxpr: Steps) -> str:
+def reducer_of(equation: JaxEquation) -> str:
     """Return the one primitive of a reduction's function; empty if it has several equations."""
-    equations = getattr(jaxpr, "jaxpr", jaxpr).eqns
+    equations = reducer(equation).eqns
     return equations[0].primitive.name if len(equations) == 1 else ""
 
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from tanjax import _compat
 from tanjax._jaxpr_types import JaxEquation, JaxVariable, Steps
-from tanjax.jaxprs import KINDS, Kind, given, nested_jaxprs
+from tanjax.jaxprs import Kind, given, kind_of, nested_jaxprs, opened
 
-from ..graph._graph import Jaxpr, Value
+from ..graph._graph import Value
 
 NAME = "tanjax_lu"  # of nodes whose equation is `lu`
 _OF_UPPER = ("diagonal", "triu")  # JAX's own functions that read nothing below the diagonal
@@ -51,7 +51,7 @@ def called(equation: JaxEquation) -> tuple[Steps, Sequence[JaxVariable]] | None:
 
     Callers follow calls as long as they pass a factorisation on; `solve` does so twice.
     """
-    if KINDS.get(equation.primitive.name) not in (Kind.JIT, Kind.SOLVE):
+    if kind_of(equation) not in (Kind.JIT, Kind.SOLVE):
         return None
     return nested_jaxprs(equation)[0], given(equation, equation.invars)[0]
 
@@ -61,7 +61,7 @@ def hands_out(equation: JaxEquation) -> bool:
     call = called(equation)
     if call is None:
         return False
-    jaxpr: Jaxpr = getattr(call[0], "jaxpr", call[0])
+    jaxpr, _ = opened(call[0])
     results = {v for v in jaxpr.outvars if not hasattr(v, "val")}
     return any(
         inner.outvars[0] in results

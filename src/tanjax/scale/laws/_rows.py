@@ -226,7 +226,7 @@ def convert(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 def reduction(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Give `reduce` and `reduce_window` one exponent if their function is a sum or a choice."""
-    known = reducer_of(node.params["jaxpr"]) in ("add", "max", "min")
+    known = reducer_of(node.equation) in ("add", "max", "min")
     return same(node, m) if known else at_zero(node, m)
 
 

@@ -136,7 +136,7 @@ REDUCERS: dict[str, tuple[np.ufunc, Neutral]] = {
 
 def function_of(node: Node) -> tuple[np.ufunc, Neutral]:
     """Return the NumPy function of a reduction, and its neutral element."""
-    return REDUCERS[reducer_of(node.params["jaxpr"])]
+    return REDUCERS[reducer_of(node.equation)]
 
 
 def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:
@@ -161,7 +161,7 @@ def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @law("reduce_window", "", rows=rows.reduction, work=_work)
 def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
-    if reducer_of(node.params["jaxpr"]) not in REDUCERS:
+    if reducer_of(node.equation) not in REDUCERS:
         return in_range(node, xs)
     function, neutral = function_of(node)
     (array, start), power = _in_common(function, xs)
@@ -172,7 +172,7 @@ def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @spread_form("reduce reduce_window")
 def _reduce_apart(node: Node, xs: list[Wide]) -> list[Wide]:
-    if reducer_of(node.params["jaxpr"]) not in REDUCERS:
+    if reducer_of(node.equation) not in REDUCERS:
         return in_range(node, xs)
     function, neutral = function_of(node)
     x, start = xs

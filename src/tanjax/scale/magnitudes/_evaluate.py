@@ -54,7 +54,7 @@ from ._evaluation import (
     Place,
     Skipped,
 )
-from ._nested import runner_of
+from ._nested import can_run, run_nested
 
 # The most equations to run, 5 µs each, and the elementary operations of a larger budget that pay
 # for one more.
@@ -378,12 +378,11 @@ class Run:
 
     def nested(self, node: Node) -> None:
         """Run a node that has nested jaxprs, or skip it."""
-        runner = runner_of(node.primitive)
-        if runner is None:
+        if not can_run(node.primitive):
             self.skip(node, NO_RULE)
             return
         self.around.append(node)
-        results = runner(self, node, [self.read(use) for use in node.uses])
+        results = run_nested(self, node, [self.read(use) for use in node.uses])
         self.around.pop()
         for value, result in zip(node.outputs, results, strict=True):
             if result is None:
@@ -414,4 +413,4 @@ def unsupported(names: Iterable[str] | None = None) -> list[str]:
     if names is None:
         names = {p.name for key, p in vars(jax.lax).items() if key.endswith("_p")}
     run = {name for name, law in LAWS.items() if law.evaluate}
-    return sorted(n for n in set(names) - run if runner_of(n) is None)
+    return sorted(n for n in set(names) - run if not can_run(n))

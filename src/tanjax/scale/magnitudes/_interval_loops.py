@@ -24,13 +24,14 @@ condition compares a counter with a known number; otherwise nothing is extrapola
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from tanjax import _compat
+from tanjax._jaxpr_types import JaxEquation
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested
 
-from ..graph._graph import Node, Value
+from ..graph._graph import ScaleGraph
 from ..laws._comparisons import limit_of
 from ..numbers._interval_record import (
     Record,
@@ -50,51 +51,55 @@ _STILL = 1e-9
 Step = Callable[[Records], Records]
 
 
-def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
-    body, length, loop = node.graphs[0], node.params["length"], _compat.Loop.of(node.params)
-    _, fixed, start, rest = loop.cut(operands)
-    carries = loop.carries
+class BoundNested(Nested["Record | None"]):
+    """The meaning of loops and branches: records in, records out."""
 
-    def step(carry: Records) -> Records:
-        return bounds.run(body, [*fixed, *carry, *rest])
+    enters = (*LOOPS, Kind.BRANCH)
 
-    if is_worst_case() and length > _FOLLOWED:
-        start = _without_integers(start, loop.cut(body.inputs)[2])
-    results = _iterate(bounds, lambda c: step(c)[:carries], start, length)
-    outputs = [bounds.records[use.value.index] for use in body.outputs]
-    return [*results, *outputs[carries:]]
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Records:
+        count, length, carry = len(loop.carry), loop.length or 0, loop.carry
+
+        def step(c: Records) -> Records:
+            return self.bounds.run(loop.body, [*loop.fixed, *c, *loop.rows])[:count]
+
+        if is_worst_case() and length > _FOLLOWED:
+            carry = _without_integers(loop)
+        results = _iterate(self.bounds, step, carry, length)
+        outputs = [self.bounds.records[use.value.index] for use in loop.body.outputs]
+        return [*results, *outputs[count:]]
+
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Records:
+        bounds, carry = self.bounds, loop.carry
+        bounds.run(loop.test, [*loop.tested, *carry])
+        trips = _trips(bounds, loop.test)
+        if is_worst_case() and not 0 < trips <= _FOLLOWED:
+            carry = _without_integers(loop)
+        results = _iterate(bounds, lambda c: bounds.run(loop.body, [*loop.fixed, *c]), carry, trips)
+        bounds.run(loop.test, [*loop.tested, *results])
+        return results
+
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Records:
+        found = [self.bounds.run(graph, branches.operands) for graph in branches.programs]
+        return [_union(*records) for records in zip(*found, strict=True)]
 
 
-def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
-    """Make integers of a carry unknown: the bounds of a counter grow with each iteration."""
-    return [r if v.is_floating else None for r, v in zip(carry, values, strict=True)]
-
-
-def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
-    condition, body = node.graphs
-    tested, fixed, start, _ = _compat.Loop.of(node.params).cut(operands)
-    bounds.run(condition, [*tested, *start])
-    trips = _trips(bounds, node)
-    if is_worst_case() and not 0 < trips <= _FOLLOWED:
-        start = _without_integers(start, body.inputs[len(fixed) :])
-    results = _iterate(bounds, lambda c: bounds.run(body, [*fixed, *c]), start, trips)
-    bounds.run(condition, [*tested, *results])
-    return results
-
-
-def bound_cond(bounds: Bounds, node: Node, operands: Records) -> Records:
-    branches = [bounds.run(branch, operands[1:]) for branch in node.graphs]
-    return [_union(*records) for records in zip(*branches, strict=True)]
+def _without_integers(loop: Loop) -> Records:
+    """Return a carry with unknown integers: the bounds of a counter grow with each iteration."""
+    values = loop.body.inputs[len(loop.fixed) :]
+    return [r if v.is_floating else None for r, v in zip(loop.carry, values, strict=False)]
 
 
 def _union(*records: Record | None) -> Record | None:
     return None if None in records else reduce(union, records)  # type: ignore[arg-type]
 
 
-def _trips(bounds: Bounds, node: Node) -> float:
+def _trips(bounds: Bounds, test: ScaleGraph) -> float:
     """Return the most iterations of a `while` that compares a counter; 0 if unknown."""
     # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
-    limit = limit_of(node.graphs[0].outputs[0].value.node)
+    limit = limit_of(test.outputs[0].value.node)
     record = None if limit is None or limit.is_floating else bounds.records[limit.index]
     if record is None or record.high >= 31.0:
         return 0.0

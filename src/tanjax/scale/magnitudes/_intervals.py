@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from tanjax._typing import AnyArray, DType
-from tanjax.jaxprs import KINDS, Kind
+from tanjax.jaxprs import KINDS
 
 from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._law import LAWS, law_of
@@ -43,7 +43,7 @@ from ..numbers._interval_record import (
     span,
 )
 from ..numbers._measure import measure
-from ._interval_loops import bound_cond, bound_scan, bound_while
+from ._interval_loops import BoundNested
 
 
 def bound(
@@ -76,7 +76,9 @@ def bound(
 
 def unsupported() -> list[str]:
     """Return the primitives of `jax.lax` without a rule: their results are unknown."""
-    bounded = {name for name, law in LAWS.items() if law.bound or KINDS.get(name) in _CONTROL}
+    bounded = {
+        name for name, law in LAWS.items() if law.bound or KINDS.get(name) in BoundNested.enters
+    }
     return sorted(
         {p.name for p in vars(jax.lax).values() if hasattr(p, "multiple_results")} - bounded
     )
@@ -168,8 +170,9 @@ class Bounds:
         return [records[use.value.index] for use in graph.outputs]
 
     def results(self, node: Node, operands: Records) -> Records:
-        if control := _CONTROL.get(node.kind):
-            return control(self, node, operands)
+        if node.kind in BoundNested.enters:
+            nested = BoundNested(self)
+            return nested.enter(node.equation, node.graphs, operands)
         law = law_of(node)
         if law.bound is not None:
             if law.real_only and any(use.value.aval.dtype.kind == "c" for use in node.uses):
@@ -238,10 +241,3 @@ def _record_of_number(x: AnyArray) -> tuple[Magnitude, Record]:
     size = math.log2(abs(number))
     m = Magnitude(size, size, True)
     return m, Record(size, size) if number > 0 else Record(INFINITY, -INFINITY, size, size)
-
-
-_CONTROL: dict[Kind | None, Callable[[Bounds, Node, Records], Records]] = {
-    Kind.SCAN: bound_scan,
-    Kind.WHILE: bound_while,
-    Kind.BRANCH: bound_cond,
-}

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tanjax.jaxprs import Kind
+from tanjax.jaxprs import Kind, trips
 
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._forms import is_float
@@ -103,7 +103,7 @@ def _equations(graph: ScaleGraph) -> float:
     total = 0.0
     for node in graph.nodes:
         inner = sum(map(_equations, node.graphs))
-        total += 1 + inner * node.params.get("length", 1)
+        total += 1 + inner * trips(node.equation)
         if node.kind is Kind.WHILE:
             return math.inf
     return total

@@ -1,9 +1,9 @@
 """Run equations with nested jaxprs: calls, branches, loops.
 
-A runner runs the graph of the callee, the branch taken or the body on the operands. Its values are
-those of the scale graph, so their magnitudes are the union over all runs.
+`run_nested` runs the graph of the callee, the branch taken or the body on the operands. Its values
+are those of the scale graph, so their magnitudes are the union over all runs.
 
-    NESTED[Kind.BRANCH](run, node, operands)  # runs one branch; the other keeps magnitude None
+    run_nested(run, node, operands)  # of a `cond`: one branch; the other keeps magnitude None
 
 Sharp edges: `shard_map` and kernels work on parts of arrays and are not entered. Unknown operands
 (None) are allowed: results that do not depend on them are known afterwards.
@@ -12,14 +12,13 @@ Sharp edges: `shard_map` and kernels work on parts of arrays and are not entered
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tanjax import _compat
-from tanjax._jaxpr_types import Aval
-from tanjax.jaxprs import KINDS, Kind, given
+from tanjax._jaxpr_types import Aval, JaxEquation
+from tanjax.jaxprs import KINDS, Branches, Kind, Loop, Nested
 
 from ..graph._graph import Node, ScaleGraph
 from ..numbers._spread import choose, is_spread, parts_of
@@ -30,46 +29,72 @@ from ._evaluation import Numbers
 if TYPE_CHECKING:
     from ._evaluate import Run
 
-Runner = Callable[["Run", Node, Numbers], Numbers]
 
+class _Runs(Nested["Wide | None"]):
+    """The meaning of a node with nested graphs: numbers in, numbers out."""
 
-def _call(run: Run, node: Node, xs: Numbers) -> Numbers:
-    return run.body(node.graphs[0], given(node.equation, xs)[0])
+    def __init__(self, run: Run, node: Node) -> None:
+        self.run, self.node = run, node
 
+    def call(self, eqn: JaxEquation, program: ScaleGraph, values: Numbers) -> Numbers:
+        return self.run.body(program, values)
 
-def _cond(run: Run, node: Node, xs: Numbers) -> Numbers:
-    if xs[0] is None:
-        return [None] * len(node.outputs)
-    taken = min(max(int(xs[0].array), 0), len(node.graphs) - 1)
-    return run.body(node.graphs[taken], xs[1:])
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Numbers:
+        programs, index, operands = branches
+        if index is None:
+            return [None] * len(self.node.outputs)
+        taken = min(max(int(index.array), 0), len(programs) - 1)
+        return self.run.body(programs[taken], operands)
 
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Numbers:
+        node, length, carries = self.node, loop.length or 0, len(loop.carry)
+        order = range(length)[:: -1 if loop.reverse else 1]
+        stacked: list[Numbers] = []
 
-def _scan(run: Run, node: Node, xs: Numbers) -> Numbers:
-    _, fixed, carry, rows = _compat.Loop.of(node.params).cut(xs)
-    carries = len(carry)
-    length = node.params["length"]
-    order = range(length - 1, -1, -1) if node.params["reverse"] else range(length)
-    stacked: list[Numbers] = []
+        def step(carry: Numbers, i: int) -> Numbers | None:
+            row = [None if x is None else _row(x, order[i]) for x in loop.rows]
+            out = self.run.body(loop.body, [*loop.fixed, *carry, *row])
+            if out and all(x is None for x in out):
+                return None
+            stacked.append(out[carries:])
+            return out[:carries]
 
-    def step(carry: Numbers, i: int) -> Numbers | None:
-        row = [None if x is None else _row(x, order[i]) for x in rows]
-        out = run.body(node.graphs[0], [*fixed, *carry, *row])
-        if out and all(x is None for x in out):
-            return None
-        stacked.append(out[carries:])
-        return out[:carries]
+        done = _loops.run_loop(self.run, node, loop.carry, step, length)
+        if done is None:
+            return [None] * len(node.outputs)
+        missing = length - len(stacked)
+        if missing and stacked:
+            stacked += [stacked[-1]] * missing
+        if loop.reverse:
+            stacked.reverse()
+        columns = zip(*stacked, strict=True) if stacked else [()] * (len(node.outputs) - carries)
+        avals = [v.aval for v in node.outputs[carries:]]
+        return [*done, *itertools.starmap(_stack, zip(columns, avals, strict=True))]
 
-    done = _loops.run_loop(run, node, carry, step, length)
-    if done is None:
-        return [None] * len(node.outputs)
-    missing = length - len(stacked)
-    if missing and stacked:
-        stacked += [stacked[-1]] * missing
-    if node.params["reverse"]:
-        stacked.reverse()
-    columns = zip(*stacked, strict=True) if stacked else [()] * (len(node.outputs) - carries)
-    avals = [v.aval for v in node.outputs[carries:]]
-    return [*done, *itertools.starmap(_stack, zip(columns, avals, strict=True))]
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Numbers:
+        run, node = self.run, self.node
+        stopped, simulated = False, run.mode == "stored"
+
+        def step(carry: Numbers, i: int) -> Numbers | None:
+            nonlocal stopped
+            (more,) = run.body(loop.test, [*loop.tested, *carry])
+            if more is None:
+                return None
+            if not np.any(more.array):
+                stopped = True
+                return carry
+            out = run.body(loop.body, [*loop.fixed, *carry])
+            if more.array.ndim and not np.all(more.array):  # batched: finished rows keep theirs
+                out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
+            # On steps 1, 2, 4, 8, …: a state that does not change once never changes again.
+            looks = simulated and not i & (i - 1)
+            if looks and all(_equal(carry[j], out[j]) for j in tested_by(node)):
+                run.never_ends(node)
+                return None
+            return out
+
+        done = _loops.run_loop(run, node, loop.carry, step, None, lambda: stopped)
+        return [None] * len(node.outputs) if done is None else done
 
 
 def _row(x: Wide, i: int) -> Wide:
@@ -89,40 +114,13 @@ def _stack(column: Sequence[Any], aval: Aval) -> Wide | None:
         return Wide(np.stack([f for f, _ in pairs]), np.stack([p for _, p in pairs]))
 
 
-def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
-    tested, fixed, carry, _ = _compat.Loop.of(node.params).cut(xs)
-    test, body = node.graphs
-    stopped, simulated = False, run.mode == "stored"
-
-    def step(carry: Numbers, i: int) -> Numbers | None:
-        nonlocal stopped
-        (more,) = run.body(test, [*tested, *carry])
-        if more is None:
-            return None
-        if not np.any(more.array):
-            stopped = True
-            return carry
-        out = run.body(body, [*fixed, *carry])
-        if more.array.ndim and not np.all(more.array):  # batched: finished rows keep their state
-            out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
-        # Checked on steps 1, 2, 4, 8, …: a state that does not change once never changes again.
-        if simulated and not i & (i - 1) and all(_equal(carry[j], out[j]) for j in tested_by(node)):
-            run.never_ends(node)
-            return None
-        return out
-
-    done = _loops.run_loop(run, node, carry, step, None, lambda: stopped)
-    return [None] * len(node.outputs) if done is None else done
-
-
 def tested_by(node: Node) -> set[int]:
     """Return the places in the carry of a `while` loop on which its test depends, now or later."""
-    test, body = node.graphs
-    loop = _compat.Loop.of(node.params)
-    new, found = _read(test, loop.tested, {0}), set[int]()
+    loop, found = node.loop, set[int]()
+    new = _read(loop.test, len(loop.tested), {0})
     while not new <= found:
         found |= new
-        new = _read(body, loop.fixed, found)
+        new = _read(loop.body, len(loop.fixed), found)
     return found
 
 
@@ -153,10 +151,11 @@ def _where(mask: np.ndarray, new: Wide | None, old: Wide | None) -> Wide | None:
         return choose(mask, old, new)
 
 
-NESTED: dict[Kind | None, Runner] = {Kind.SCAN: _scan, Kind.WHILE: _while, Kind.BRANCH: _cond}
+def can_run(primitive: str) -> bool:
+    """True if an equation of this primitive has nested jaxprs that can be run."""
+    return KINDS.get(primitive) not in (None, Kind.OPAQUE, Kind.DEVICES)
 
 
-def runner_of(primitive: str) -> Runner | None:
-    """Return the runner of an equation with nested jaxprs; None if it cannot be run."""
-    kind = KINDS.get(primitive)
-    return None if kind in (None, Kind.OPAQUE, Kind.DEVICES) else NESTED.get(kind, _call)
+def run_nested(run: Run, node: Node, operands: Numbers) -> Numbers:
+    """Return the results of a node with nested graphs."""
+    return _Runs(run, node).enter(node.equation, node.graphs, operands)

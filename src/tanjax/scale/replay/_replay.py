@@ -17,10 +17,11 @@ readers does not need that.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +30,9 @@ from jax import lax
 
 from tanjax import _compat
 from tanjax._dtype_range import limits
-from tanjax._jaxpr_types import Aval
+from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import AnyArray, DType
-from tanjax.jaxprs import Kind
+from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested
 
 from ..graph._graph import Exponents, Node, ScaleGraph, Use, Value
 from ..laws._law import law_of
@@ -235,9 +236,10 @@ def _run(
 
 
 def _results(node: Node, operands: Arrays, e: Exponents, watch: Watcher | None) -> Arrays:
-    if run_nested := NESTED.get(node.kind):
+    if node.kind in _Inside.enters:
         flags: Flags = (watch.fresh().raised(),) if _enters(watch, node) else ()  # type: ignore[union-attr]
-        flags, results = run_nested(node, operands, _Inside(e, watch, flags))
+        inside = _Inside(e, watch, flags)
+        flags, results = inside.enter(node.equation, node.graphs, operands)
         for flag in flags:
             watch.note(flag)  # type: ignore[union-attr]
         return results
@@ -269,8 +271,15 @@ def _tail(x: jax.Array) -> jax.Array:
 # -- nested graphs ------------------------------------------------------------------------------
 
 
-class _Inside(NamedTuple):
-    """The setting in which nested graphs run; watched graphs return flags beside their results."""
+# The flags of the nested graphs of a node, and its results.
+Results: TypeAlias = tuple[Flags, Arrays]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inside(Nested[Array]):
+    """The replay of nested graphs; watched graphs return flags beside their results."""
+
+    enters = (Kind.CHECKPOINT, *LOOPS, Kind.BRANCH, Kind.DEVICES)
 
     e: Exponents
     watch: Watcher | None
@@ -291,73 +300,84 @@ class _Inside(NamedTuple):
         """Return the flags of graphs that are not run."""
         return (self.watch.besides(graphs),) if self.flags else ()  # type: ignore[union-attr]
 
-    def cut(self, results: Sequence[Array]) -> tuple[Flags, Arrays]:
+    def cut(self, results: Sequence[Array]) -> Results:
         """Separate flags from results."""
         count = len(self.flags)
         return tuple(results[:count]), list(results[count:])
 
+    def checkpoint(self, eqn: JaxEquation, program: ScaleGraph, values: Sequence[Array]) -> Results:
+        """Recompute as before; the trace of the gradient decided which values are saved."""
+        body = lambda *args: self.run(program, args, self.flags)
+        barrier = eqn.params.get("prevent_cse", True)
+        again = jax.checkpoint(body, prevent_cse=barrier, policy=eqn.params.get("policy"))
+        return self.cut(again(*values))
 
-# The flags of the nested graphs of a node, and its results.
-Nested: TypeAlias = tuple[Flags, Arrays]
+    def scan(self, eqn: JaxEquation, loop: Loop) -> Results:
+        carries = len(self.flags) + len(loop.carry)
 
+        def step(carry: Columns, xs: Columns) -> tuple[Columns, Columns]:
+            flags, before = self.cut(carry)
+            out = self.run(loop.body, [*loop.fixed, *before, *xs], flags)
+            return out[:carries], out[carries:]
 
-def _remat(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    """Recompute as before; the trace of the gradient decided which values are saved."""
-    body = lambda *args: inside.run(node.graphs[0], args, inside.flags)
-    barrier = node.params.get("prevent_cse", True)
-    again = jax.checkpoint(body, prevent_cse=barrier, policy=node.params.get("policy"))
-    return inside.cut(again(*operands))
+        last, ys = loop.scan(step, (*self.flags, *loop.carry), tuple(loop.rows))
+        return self.cut([*last, *ys])
 
+    def while_(self, eqn: JaxEquation, loop: Loop) -> Results:
+        """Run a loop; under `jax.vmap` the test may differ by row, and finished rows keep theirs.
 
-def _scan(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    params, loop = node.params, _compat.Loop.of(node.params)
-    _, fixed, start, rows = loop.cut(operands)
-    carries = len(inside.flags) + loop.carries
+        A watched test runs once more with each step, and on the last state.
+        """
+        of_rows = bool(loop.test.outputs[0].value.aval.shape)
+        is_watched = bool(self.flags) and _is_watched(loop.test, self.watch)
 
-    def step(carry: Columns, xs: Columns) -> tuple[Columns, Columns]:
-        flags, before = inside.cut(carry)
-        out = inside.run(node.graphs[0], [*fixed, *before, *xs], flags)
-        return out[:carries], out[carries:]
+        def going(state: Columns) -> Array:
+            return _run(loop.test, [*loop.tested, *self.cut(state)[1]], self.e)[0]
 
-    carry, ys = lax.scan(
-        step,
-        (*inside.flags, *start),
-        tuple(rows),
-        length=params["length"],
-        reverse=params["reverse"],
-        unroll=params["unroll"],
-    )
-    return inside.cut([*carry, *ys])
+        def flagged(state: Columns) -> Flags:
+            flags, carry = self.cut(state)
+            return self.run(loop.test, [*loop.tested, *carry], flags)[:1] if is_watched else flags
 
+        def step(state: Columns) -> Columns:
+            _, carry = self.cut(state)
+            out = self.run(loop.body, [*loop.fixed, *carry], flagged(state))
+            if not of_rows:
+                return out
+            (flags, after), rows = self.cut(out), going(state)
+            return (*flags, *(_select_rows(rows, *pair) for pair in zip(after, carry, strict=True)))
 
-def _while(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    """Run a loop; under `jax.vmap` the test may differ by row, and finished rows keep their state.
+        goes_on = (lambda state: jnp.any(going(state))) if of_rows else going
+        out = lax.while_loop(goes_on, step, (*self.flags, *loop.carry))
+        return flagged(out), self.cut(out)[1]
 
-    A watched test runs once more with each step, and on the last state.
-    """
-    test, body = node.graphs
-    of_test, of_body, start, _ = _compat.Loop.of(node.params).cut(operands)
-    of_rows = bool(test.outputs[0].value.aval.shape)
-    tests = bool(inside.flags) and _is_watched(test, inside.watch)
+    def cond(self, eqn: JaxEquation, branches: Branches) -> Results:
+        def run(branch: ScaleGraph, *args: Array) -> tuple[Array, ...]:
+            others = [g for g in branches.programs if g is not branch]
+            return self.run(branch, args, self.besides(others))
 
-    def going(state: Columns) -> Array:
-        return _run(test, [*of_test, *inside.cut(state)[1]], inside.e)[0]
+        runs = [functools.partial(run, branch) for branch in branches.programs]
+        index = branches.index.astype(np.int32)
+        return self.cut(lax.switch(index, runs, *branches.operands))
 
-    def tested(state: Columns) -> Flags:
-        flags, carry = inside.cut(state)
-        return inside.run(test, [*of_test, *carry], flags)[:1] if tests else flags
+    def devices(self, eqn: JaxEquation, program: ScaleGraph, values: Sequence[Array]) -> Results:
+        """Give each device its own flag; the flags leave as a row."""
+        params, count = eqn.params, len(self.flags)
+        axes = tuple(params["newly_manual_axes"])
 
-    def step(state: Columns) -> Columns:
-        _, carry = inside.cut(state)
-        out = inside.run(body, [*of_body, *carry], tested(state))
-        if not of_rows:
-            return out
-        (flags, after), rows = inside.cut(out), going(state)
-        return (*flags, *(_select_rows(rows, *pair) for pair in zip(after, carry, strict=True)))
+        def on_device(*args: Array) -> Columns:
+            flags, out = self.cut(self.run(program, args, self.flags))
+            return (*(lax.expand_dims(flag, (0,)) for flag in flags), *out)
 
-    goes_on = (lambda state: jnp.any(going(state))) if of_rows else going
-    out = lax.while_loop(goes_on, step, (*inside.flags, *start))
-    return tested(out), inside.cut(out)[1]
+        mapped = jax.shard_map(
+            on_device,
+            mesh=params["mesh"],
+            in_specs=tuple(params["in_specs"]),
+            out_specs=(*[jax.sharding.PartitionSpec(axes)] * count, *params["out_specs"]),
+            axis_names=frozenset(params["newly_manual_axes"]),
+            check_vma=params["check_vma"],
+        )
+        flags, out = self.cut(mapped(*values))
+        return tuple(jnp.max(flag, 0) for flag in flags), out
 
 
 def _enters(watch: Watcher | None, node: Node) -> bool:
@@ -383,43 +403,3 @@ def _select_rows(rows: Array, new: Array, old: Array) -> Array:
     """Return the rows of `new` where a mask over the leading axes is true, else those of `old`."""
     mask = lax.broadcast_in_dim(rows, new.shape, tuple(range(rows.ndim)))
     return lax.select(mask, new, old)
-
-
-def _cond(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    def run(branch: ScaleGraph, *args: Array) -> tuple[Array, ...]:
-        others = [g for g in node.graphs if g is not branch]
-        return inside.run(branch, args, inside.besides(others))
-
-    branches = [functools.partial(run, branch) for branch in node.graphs]
-    index, *others = operands
-    return inside.cut(lax.switch(index.astype(np.int32), branches, *others))
-
-
-def _shard_map(node: Node, operands: Arrays, inside: _Inside) -> Nested:
-    """Give each device its own flag; the flags leave as a row."""
-    params, count = node.params, len(inside.flags)
-    axes = tuple(params["newly_manual_axes"])
-
-    def on_device(*args: Array) -> Columns:
-        flags, out = inside.cut(inside.run(node.graphs[0], args, inside.flags))
-        return (*(lax.expand_dims(flag, (0,)) for flag in flags), *out)
-
-    mapped = jax.shard_map(
-        on_device,
-        mesh=params["mesh"],
-        in_specs=tuple(params["in_specs"]),
-        out_specs=(*[jax.sharding.PartitionSpec(axes)] * count, *params["out_specs"]),
-        axis_names=frozenset(params["newly_manual_axes"]),
-        check_vma=params["check_vma"],
-    )
-    flags, out = inside.cut(mapped(*operands))
-    return tuple(jnp.max(flag, 0) for flag in flags), out
-
-
-NESTED: dict[Kind | None, Callable[[Node, Arrays, _Inside], Nested]] = {
-    Kind.CHECKPOINT: _remat,
-    Kind.SCAN: _scan,
-    Kind.WHILE: _while,
-    Kind.BRANCH: _cond,
-    Kind.DEVICES: _shard_map,
-}

@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from tanjax import _compat
 from tanjax._dtype_range import limits, normal_range
 from tanjax.jaxprs import Kind
 
@@ -319,7 +318,7 @@ class Attempt(Bounds):
         for _, v in node.carried:
             self._fall[v.index] = max(self._fall.get(v.index, 0.0), 2 * self.distance)
         self._follow(body)
-        length = node.params.get("length", 0)  # of a scan
+        length = node.loop.length or 0  # 0 for a while
         pairs = [(v, u) for u, v in node.carried if v.is_floating]
         grown = {v.index: self._grown(v, u, length) for v, u in pairs}
         if any(self._of(u).size > self._off[v.index].size for v, u in pairs):
@@ -329,7 +328,7 @@ class Attempt(Bounds):
                 if not length or self._of(u).size > grown[v.index].size + 1.0 / length:
                     self.harmful |= self._of(u).sources
         if node.kind is Kind.WHILE:
-            test, tested = node.graphs[0], _compat.Loop.of(node.params).tested
+            test, tested = node.graphs[0], len(node.loop.tested)
             self._hand_in(node.uses[:tested], test)
             for (_, v), w in zip(node.carried, test.inputs[tested:], strict=True):
                 self._off[w.index] = self._off.get(v.index, EXACT)
