@@ -67,8 +67,6 @@ class Dense:
     """The type of `jax.Array`, NumPy arrays, Python and NumPy scalars, in rule signatures."""
 
 
-# The class of quantities, and the function that constructs from them; `_hoisting` adds both.
-QUANTITIES: dict[type, Function] = {}
 _NO_QUANTITIES: set[type] = set()  # seen classes of fields that are not quantities
 _new_instance = object.__new__
 
@@ -104,8 +102,8 @@ class AbstractArray:
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
     _ranks: ClassVar[dict[str, int]] = {}  # of the fields of one array, if `array_field` has them
-    has_unit = False
-    units: ClassVar[str | Function | None] = None  # the constructor's signature; see `_hoisting`
+    has_unit = False  # of quantities it is True. Their `outside` makes arrays of quantities.
+    units: ClassVar[str | Function | None] = None  # the constructor's signature
     constructor_unflattens = False  # True if the constructor neither checks nor converts
     constructor_takes_batches = False  # True if it needs no map over leading axes
     fields_are_entries = False  # True if integer fields are entries, too, and not indices
@@ -119,9 +117,10 @@ class AbstractArray:
         if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
             return _new_instance(cls)
         for value in (*args, *kwargs.values()):
-            if type(value) in QUANTITIES:
-                return QUANTITIES[type(value)](cls, args, kwargs)
-            _NO_QUANTITIES.add(type(value))
+            kind: Any = type(value)
+            if getattr(kind, "has_unit", False):
+                return kind.outside(cls, args, kwargs)
+            _NO_QUANTITIES.add(kind)
         return _new_instance(cls)
 
     def to_dense(self) -> Shaped[DenseArray, " ..."]:

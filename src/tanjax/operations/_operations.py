@@ -25,9 +25,9 @@ from tanjax._typing import (
     SquareMatrix,
     Vector,
 )
-from tanjax.arrays import Unitful, is_structured
+from tanjax.arrays import is_structured
+from tanjax.quantities import Unitful, UnitFunction, graphed, labelled
 from tanjax.registry import operation
-from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
 
 from . import _batched as batched, _checks as checks, _norms as norms

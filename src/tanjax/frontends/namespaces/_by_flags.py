@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 
 from ._handler import HANDLERS, ungraphed, unit_function
 from .signatures import TABLES

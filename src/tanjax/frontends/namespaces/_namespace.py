@@ -19,24 +19,30 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, densified, held, holds_array, is_structured
+from tanjax.arrays import densified, held, holds_array, is_structured
 from tanjax.operations import BY_NAME, DIFFERENTIABLE, OF_MATRICES
-from tanjax.registry.quantities import (
+from tanjax.quantities import (
     SELECTING,
+    UNIT_DEPENDENT,
+    Unitful,
     UnitFunction,
+    add,
     captured,
     centred_call,
+    divide,
     graphed,
     has_headroom,
     has_headroom_at,
+    in_its_unit,
+    multiply,
     note_unit_dependence,
     numbers_fit,
+    on_scale,
     refused,
     stretch_of,
     unscale,
 )
 
-from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
     _by_flags as _by_flags,
     _functional as _functional,

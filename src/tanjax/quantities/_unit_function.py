@@ -25,15 +25,7 @@ from jaxtyping import PyTree
 from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Unitful,
-    convert,
-    floating,
-    held,
-    holds_array,
-    is_structured,
-    split_unit,
-)
+from tanjax.arrays import held, holds_array, is_structured
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
@@ -51,12 +43,15 @@ from tanjax.units.signatures import (
 )
 
 from ._cached_call import CachedCall, Move, cached_call, pattern
+from ._conversion import convert
 from ._headroom import CHOOSING, Need, Slot, Spot, distance, needed, needs_graph
 from ._labels import labeller
 from ._losses import checked_call, narrowest
+from ._making import floating
 from ._marking import marked_function
 from ._meeting import fitted
 from ._overflow import shifted, through_graph, unscale, without_exponents
+from ._quantity import Unitful, split_unit
 from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)

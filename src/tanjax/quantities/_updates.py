@@ -15,31 +15,17 @@ from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, incompatible, message
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Unitful,
-    as_array,
-    bits_of,
-    convert,
-    is_quantity,
-    is_structured,
-    joined,
-    label_of,
-    settle,
-    split_unit,
-    unitful,
-)
-from tanjax.registry.quantities import (
-    centred_label,
-    checked,
-    labelled,
-    needs_graph,
-    through_graph,
-    unscale,
-)
+from tanjax.arrays import as_array, is_structured
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit, not_linear
 
-from .._indexed import Index
+from ._conversion import convert
+from ._headroom import needs_graph
+from ._losses import checked
+from ._meeting import centred_label
+from ._overflow import labelled, through_graph, unscale
+from ._quantity import Unitful, bits_of, is_quantity, label_of, split_unit, unitful
+from ._scaling import joined, settle
 
 
 class At:
@@ -50,7 +36,7 @@ class At:
     def __init__(self, q: Unitful) -> None:
         self.q = q
 
-    def __getitem__(self, index: Index) -> Updates:
+    def __getitem__(self, index: PyTree) -> Updates:
         return Updates(self.q, index)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -63,10 +49,10 @@ class Updates:
 
     __slots__ = ("index", "q")
 
-    def __init__(self, q: Unitful, index: Index) -> None:
+    def __init__(self, q: Unitful, index: PyTree) -> None:
         self.q, self.index = q, index
 
-    def __getitem__(self, index: Index) -> PyTree:
+    def __getitem__(self, index: PyTree) -> PyTree:
         raise TypeError("`q.at[i]` has its index: write `q.at[i, j]` instead of `q.at[i][j]`.")
 
     def _at(self) -> PyTree:

@@ -26,20 +26,14 @@ from jaxtyping import PyTree
 from tanjax._compat import Tracer
 from tanjax._dtype_range import range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    NOTHING,
-    bits_in,
-    convert,
-    is_quantity,
-    is_structured,
-    measure_pure,
-    split_unit,
-    stored_of,
-    warn_too_wide,
-)
+from tanjax.arrays import is_structured
 from tanjax.units import Unit
 
+from ._conversion import bits_in, convert
 from ._headroom import is_weak, value_at
+from ._quantity import is_quantity, split_unit, stored_of
+from ._range import NOTHING, measure_pure
+from ._scaling import warn_too_wide
 
 Origin = (
     tuple[PyTree, Unit, Unit] | None

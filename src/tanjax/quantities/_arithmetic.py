@@ -21,22 +21,16 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Bits,
-    Unitful,
-    bits_in,
-    convert,
-    floating,
-    is_structured,
-    measure,
-    settle,
-    shift,
-    split_unit,
-    unitful,
-    warn_too_wide,
-)
-from tanjax.registry.quantities import checked, labelled
+from tanjax.arrays import is_structured
 from tanjax.units import Unit, add_units, is_step, one, subtract_units
+
+from ._conversion import bits_in, convert
+from ._losses import checked
+from ._making import floating
+from ._overflow import labelled
+from ._quantity import Unitful, split_unit, unitful
+from ._range import Bits, measure, shift
+from ._scaling import settle, warn_too_wide
 
 
 def span_of(a: PyTree, b: PyTree) -> Range | None:

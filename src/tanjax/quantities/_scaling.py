@@ -30,8 +30,8 @@ from tanjax._typing import Primal
 from tanjax.units import Unit
 
 from ._conversion import bits_in
+from ._quantity import Unitful, bits_of, unitful
 from ._range import NOTHING, Bits, measure, shift
-from ._unitful import Unitful, bits_of, unitful
 
 
 def settle(stored: PyTree, label: Unit) -> Unitful:

@@ -27,17 +27,12 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Unitful,
-    bits_of,
-    is_quantity,
-    settle,
-    shift,
-    unitful,
-)
 from tanjax.units import Unit, one
 
 from ._headroom import Spot, needs_graph
+from ._quantity import Unitful, bits_of, is_quantity, unitful
+from ._range import shift
+from ._scaling import settle
 
 _SEQUENCES = (list, tuple)
 # A traced function that needs concrete values raises these: JAX's type errors are `TypeError`s.

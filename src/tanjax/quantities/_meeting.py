@@ -18,25 +18,16 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Bits,
-    bits_in,
-    bits_of,
-    common_label,
-    divisible_exponent,
-    factor_of,
-    is_quantity,
-    is_structured,
-    joined,
-    measure_pure,
-    shift,
-    unitful,
-)
+from tanjax.arrays import is_structured
 from tanjax.units import Dimension, Unit, one
 from tanjax.units.signatures import Binding
 
+from ._conversion import bits_in, factor_of
 from ._headroom import Spot, value_at
 from ._losses import checked
+from ._quantity import bits_of, is_quantity, unitful
+from ._range import Bits, measure_pure, shift
+from ._scaling import common_label, divisible_exponent, joined
 
 
 def fitted(

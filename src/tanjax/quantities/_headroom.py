@@ -21,9 +21,12 @@ from typing import Any, NamedTuple, TypeAlias
 from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
-from tanjax.arrays import Bits, Unitful, bits_in, bits_of, measure, measure_pure, note_bits
 from tanjax.units import Unit
 from tanjax.units.signatures import Operand
+
+from ._conversion import bits_in
+from ._quantity import Unitful, bits_of, note_bits
+from ._range import Bits, measure, measure_pure
 
 _SEQUENCES = (list, tuple)
 

@@ -23,11 +23,13 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, stored_of, unitful
+from tanjax.arrays import is_structured
 from tanjax.units import Unit, conversion
 
+from ._conversion import ORDINARY, convert
 from ._headroom import Slot, is_weak
 from ._overflow import NEEDS_VALUES
+from ._quantity import Unitful, stored_of, unitful
 
 _SEQUENCES = (list, tuple)
 _concrete: dict[type, bool] = {}

@@ -18,7 +18,9 @@ from jaxtyping import PyTree
 from tanjax import _marks
 from tanjax._compat import Tracer
 from tanjax._typing import Function
-from tanjax.arrays import densify_mode, is_quantity
+from tanjax.arrays import densify_mode
+
+from ._quantity import is_quantity
 
 if TYPE_CHECKING:
     from ._unit_function import UnitFunction
