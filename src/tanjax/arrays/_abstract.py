@@ -93,7 +93,8 @@ class AbstractArray:
     form a linear subspace, so a natural tangent can have the same type. `is_isometric`:
     conversions between structural and natural only relabel. `is_injective`: no cotangent of the
     fields is hidden from the array (except the part that the constructor projects out).
-    `is_hermitian`: the array is Hermitian for all values of its fields.
+    `is_hermitian`: the array is Hermitian for all values of its fields. `has_unit`: True for
+    quantities, whose static method `outside` moves the unit of a field out of an array.
     """
 
     __slots__ = ()
@@ -102,7 +103,7 @@ class AbstractArray:
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
     _ranks: ClassVar[dict[str, int]] = {}  # of the fields of one array, if `array_field` has them
-    has_unit = False  # of quantities it is True. Their `outside` makes arrays of quantities.
+    has_unit = False
     units: ClassVar[str | Function | None] = None  # the constructor's signature
     constructor_unflattens = False  # True if the constructor neither checks nor converts
     constructor_takes_batches = False  # True if it needs no map over leading axes

@@ -1,4 +1,10 @@
-"""Layer 6: a value with a unit: its type, calls of functions on it, its arithmetic, headroom."""
+"""Layer 6: a value with a unit: its type, calls of functions on it, its arithmetic, headroom.
+
+From below: `_range` (the bits of numbers), `_conversion` (from unit to unit), `_text`, `_quantity`
+(the type), `_constructors`, `_exponents` (powers of two in labels), `_common_labels`. A call of a
+function: `_operands` (roles and places), `_headroom` (do the numbers stay in range), `_losses`
+(warnings), `_call` (resolve, convert, call, label). Then `_arithmetic`, `_rounding`, `_updates`.
+"""
 
 from ._arithmetic import (
     add as add,
@@ -7,6 +13,23 @@ from ._arithmetic import (
     on_scale as on_scale,
     span_of as span_of,
 )
+from ._call import (
+    UnitFunction as UnitFunction,
+    captured as captured,
+    is_traced as is_traced,
+    refused as refused,
+)
+from ._common_labels import (
+    centred_call as centred_call,
+    centred_label as centred_label,
+    meeting as meeting,
+)
+from ._constructors import floating as floating, quantity as quantity
+from ._contexts import (
+    lifting as lifting,
+    note_unit_dependence as note_unit_dependence,
+    watching as watching,
+)
 from ._conversion import (
     bits_in as bits_in,
     convert as convert,
@@ -14,29 +37,20 @@ from ._conversion import (
     is_planned as is_planned,
     planned as planned,
 )
-from ._headroom import (
-    SELECTING as SELECTING,
-    has_headroom as has_headroom,
-    has_headroom_at as has_headroom_at,
-    needs_graph as needs_graph,
-    numbers_fit as numbers_fit,
-    stretch_of as stretch_of,
-)
-from ._losses import checked as checked
-from ._making import floating as floating, quantity as quantity
-from ._marking import captured as captured, is_traced as is_traced
-from ._meeting import (
-    centred_call as centred_call,
-    centred_label as centred_label,
-    meeting as meeting,
-)
-from ._overflow import (
-    graphed as graphed,
+from ._exponents import (
+    common_label as common_label,
+    divisible_exponent as divisible_exponent,
+    joined as joined,
     labelled as labelled,
     plain_result as plain_result,
-    through_graph as through_graph,
+    rooted as rooted,
+    settle as settle,
     unscale as unscale,
+    warn_too_wide as warn_too_wide,
 )
+from ._headroom import fits as fits, graphed as graphed, needs_graph as needs_graph
+from ._losses import checked as checked
+from ._operands import unit_of as unit_of
 from ._quantity import (
     Unitful as Unitful,
     bits_of as bits_of,
@@ -57,18 +71,4 @@ from ._range import (
     shift as shift,
 )
 from ._rounding import UNIT_DEPENDENT as UNIT_DEPENDENT, in_its_unit as in_its_unit
-from ._scaling import (
-    common_label as common_label,
-    divisible_exponent as divisible_exponent,
-    joined as joined,
-    rooted as rooted,
-    settle as settle,
-    warn_too_wide as warn_too_wide,
-)
-from ._surroundings import (
-    lifting as lifting,
-    note_unit_dependence as note_unit_dependence,
-    watching as watching,
-)
-from ._unit_function import UnitFunction as UnitFunction, refused as refused, unit_of as unit_of
 from ._updates import At as At

@@ -24,13 +24,12 @@ from tanjax._typing import Function
 from tanjax.arrays import is_structured
 from tanjax.units import Unit, add_units, is_step, one, subtract_units
 
+from ._constructors import floating
 from ._conversion import bits_in, convert
+from ._exponents import labelled, settle, warn_too_wide
 from ._losses import checked
-from ._making import floating
-from ._overflow import labelled
 from ._quantity import Unitful, split_unit, unitful
 from ._range import Bits, measure, shift
-from ._scaling import settle, warn_too_wide
 
 
 def span_of(a: PyTree, b: PyTree) -> Range | None:

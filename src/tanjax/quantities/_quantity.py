@@ -10,7 +10,7 @@ shows it), and a natural one is in `1/unit`. The four maps translate.
     Unitful(3000.0, "m")
 
 The `label` holds the unit and a power of two. The value is the stored number times this power; its
-exponent is 0 for ordinary values. `_scaling` documents when a quantity has another exponent.
+exponent is 0 for ordinary values. `_exponents.py` documents when a quantity has another exponent.
 
 Sharp edges. The constructor converts nothing, because JAX runs it to unflatten a compiled result.
 The unit is static: plain `jax.jit` compiles again for every unit, `tj.jit` does not.

@@ -19,11 +19,10 @@ from tanjax._dtype_range import range_of
 from tanjax._typing import Function
 from tanjax.arrays import as_array
 
+from ._exponents import settle, unscale
 from ._losses import checked
-from ._overflow import unscale
 from ._quantity import Unitful, bits_of, is_quantity, unitful
 from ._range import shift
-from ._scaling import settle
 
 # The results of these depend on the unit of a number; `tj.jit` compiles them per unit.
 UNIT_DEPENDENT = (

@@ -19,13 +19,12 @@ from tanjax.arrays import as_array, is_structured
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit, not_linear
 
+from ._common_labels import centred_label
 from ._conversion import convert
-from ._headroom import needs_graph
+from ._exponents import joined, labelled, settle, unscale
+from ._headroom import needs_graph, through_graph
 from ._losses import checked
-from ._meeting import centred_label
-from ._overflow import labelled, through_graph, unscale
 from ._quantity import Unitful, bits_of, is_quantity, label_of, split_unit, unitful
-from ._scaling import joined, settle
 
 
 class At:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from tanjax._typing import Primal
 from tanjax.units import Unit
 
 from ._conversion import bits_in
-from ._quantity import Unitful, bits_of, unitful
+from ._quantity import Unitful, bits_of, is_quantity, unitful
 from ._range import NOTHING, Bits, measure, shift
 
 
@@ -57,6 +57,40 @@ def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
         return unitful(stored, label, bits)
     moved = bits[0] - middle, bits[1] - middle
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
+
+
+def labelled(result: PyTree, unit: Unit) -> Unitful:
+    """Label a result of `through_graph`."""
+    if is_quantity(result):
+        return settle(result.stored, unit.scaled(result.label.scale))
+    return settle(result, unit) if unit.scale else unitful(result, unit)
+
+
+def plain_result(result: PyTree) -> PyTree:
+    """Return results without a unit, at exponent 0."""
+    if is_quantity(result):
+        return shift(result.stored, result.label.scale)
+    return like(result, map(plain_result, result)) if isinstance(result, list | tuple) else result
+
+
+def like(result: PyTree, items: Iterable[PyTree]) -> PyTree:
+    """Return a sequence of the class of another, also a named tuple; a list by default."""
+    if hasattr(result, "_fields"):
+        return type(result)(*items)
+    return type(result)(items) if isinstance(result, list | tuple) else list(items)
+
+
+def unscale(result: PyTree) -> PyTree:
+    """Return results at exponent 0 wherever their dtype holds them there."""
+    if is_quantity(result) and result.label.scale:
+        bits, label = bits_of(result), result.label
+        span = range_of(result.dtype)
+        if bits is None or span is None:
+            return result
+        if span.holds(bits[0] + label.scale, bits[1] + label.scale):
+            return unitful(shift(result.stored, label.scale), label.plain)
+        return result
+    return like(result, map(unscale, result)) if isinstance(result, list | tuple) else result
 
 
 def rooted(q: Unitful, power: Fraction) -> tuple[Primal, Unit]:
