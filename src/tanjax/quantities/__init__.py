@@ -33,22 +33,17 @@ from ._contexts import (
 from ._conversion import (
     bits_in as bits_in,
     convert as convert,
-    factor_of as factor_of,
     is_planned as is_planned,
     planned as planned,
 )
 from ._exponents import (
-    common_label as common_label,
-    divisible_exponent as divisible_exponent,
-    joined as joined,
     labelled as labelled,
     plain_result as plain_result,
     rooted as rooted,
     settle as settle,
     unscale as unscale,
-    warn_too_wide as warn_too_wide,
 )
-from ._headroom import fits as fits, graphed as graphed, needs_graph as needs_graph
+from ._headroom import fits as fits, graphed as graphed
 from ._losses import checked as checked
 from ._operands import unit_of as unit_of
 from ._quantity import (
@@ -67,7 +62,6 @@ from ._range import (
     NOTHING as NOTHING,
     Bits as Bits,
     measure as measure,
-    measure_pure as measure_pure,
     shift as shift,
 )
 from ._rounding import UNIT_DEPENDENT as UNIT_DEPENDENT, in_its_unit as in_its_unit

@@ -23,7 +23,7 @@ from tanjax.units import Dimension, Unit, one
 from tanjax.units.signatures import Binding, Operand
 
 from ._conversion import bits_in, factor_of
-from ._exponents import common_label, divisible_exponent, joined
+from ._exponents import divisible_exponent, joined
 from ._losses import checked
 from ._quantity import bits_of, is_quantity, unitful
 from ._range import Bits, measure_pure, shift
@@ -100,7 +100,7 @@ def centred_label(
         return unit.plain
     middle = span.centre(low, high)
     if middle is None:
-        middle = common_label(known, unit, span).scale
+        middle = int(high) - span.highest + 2  # the largest is held
     if root > 1:
         middle = divisible_exponent(low, high, middle, root, span)
     return unit.plain.scaled(middle)

@@ -45,15 +45,9 @@ def settle(stored: PyTree, label: Unit) -> Unitful:
     low, high = bits[0] + label.scale, bits[1] + label.scale
     if -span.inner <= low and high <= span.inner:
         return unitful(shift(stored, label.scale), label.plain, (low, high))
-    return centred(stored, label, bits, span)
-
-
-def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
-    """Move a result to the middle of the range if it has left the inner part."""
-    if -span.inner <= bits[0] and bits[1] <= span.inner:
-        return unitful(stored, label, bits)
-    middle = span.centre(*bits)
-    if not middle:  # the numbers are too far apart to move without loss
+    is_inside = -span.inner <= bits[0] and bits[1] <= span.inner
+    middle = None if is_inside else span.centre(*bits)
+    if not middle:  # or the numbers are too far apart to move without loss
         return unitful(stored, label, bits)
     moved = bits[0] - middle, bits[1] - middle
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
@@ -142,19 +136,6 @@ def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:
             part = bits_in(bits, label, unit)
             low, high = min(low, part[0]), max(high, part[1])
     return low, high
-
-
-def common_label(known: Sequence[tuple[Bits, Unit]], first: Unit, span: Range) -> Unit:
-    """Return a label in the unit of `first` at which the dtype holds the numbers of all labels.
-
-    If they are too far apart, the dtype holds the largest.
-    """
-    unit = first.plain
-    low, high = joined(known, unit)
-    if low > high or span.holds(low, high):
-        return unit
-    middle = span.centre(low, high)
-    return unit.scaled(int(high) - span.highest + 2 if middle is None else middle)
 
 
 def warn_too_wide(operation: str, low: float, high: float, dtype: DTypeLike) -> None:

@@ -57,7 +57,7 @@ from .signatures import TABLES
 
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 _TABLE_OF = {module: table for table, module in _MODULES.items()}
-_IN_RANGE = {
+_IN_RANGE: dict[str, Function] = {
     "add": add,
     "subtract": add,
     "sub": add,
