@@ -35,7 +35,7 @@ from tanjax.units.signatures import Operand
 from ._conversion import bits_in
 from ._operands import SEQUENCES, Place, flat, is_weak, take
 from ._quantity import Unitful, bits_of, note_bits, unitful
-from ._range import Bits, measure, measure_pure
+from ._range import measure, measure_pure
 
 # A traced function that needs concrete values raises these: JAX's type errors are `TypeError`s.
 NEEDS_VALUES = (TypeError, jax.errors.JAXIndexError)
@@ -75,9 +75,8 @@ def fits(values: Sequence[PyTree], degree: float, spread: bool) -> bool:
     stretch = max((distance(a, b) for a, b in pairs), default=0.0)
     if not has_headroom(values, degree, spread, stretch):
         return False
-    numbers = [bits_of(v) for v in flat(values) if is_number(v)]
-    top = _top(values) if numbers else math.inf
-    return all(_is_below(top, bits, 2.0, stretch) for bits in numbers)
+    numbers = [v for v in flat(values) if _is_number(v)]
+    return not numbers or _hold(values, numbers, 2.0, stretch)
 
 
 class Need(NamedTuple):
@@ -94,11 +93,15 @@ class Need(NamedTuple):
 
     def is_met(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
         """True if a call surely stays in range."""
-        return (
-            has_headroom(args, 2.0, self.spread, self.stretch)
-            and (not kwargs or has_headroom(kwargs.values(), 2.0, self.spread, self.stretch))
-            and (not self.places or self._holds_numbers(args, kwargs))
-        )
+        if not has_headroom(args, 2.0, self.spread, self.stretch):
+            return False
+        named = kwargs.values()
+        if kwargs and not has_headroom(named, 2.0, self.spread, self.stretch):
+            return False
+        if not self.places:
+            return True
+        numbers = take(args, kwargs, self.places)  # 1 us each
+        return _hold((*args, *named), numbers, self.degree, self.stretch)
 
     def is_seen(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
         """As `is_met`, after measuring the numbers (2.5 us each): propagated bits are bounds."""
@@ -107,15 +110,6 @@ class Need(NamedTuple):
             if bits is not None:
                 note_bits(value, bits)
         return self.is_met(args, kwargs)
-
-    def _holds_numbers(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
-        """True if the dtypes of quantities hold the numbers of other arguments: 1 us each."""
-        top = _top((*args, *kwargs.values()))
-        for value in take(args, kwargs, self.places):
-            bits = bits_of(value) if type(value) is Unitful else measure_pure(value)
-            if not _is_below(top, bits, self.degree, self.stretch):
-                return False
-        return True
 
 
 def needed(
@@ -138,29 +132,27 @@ def needed(
         if to is not None and to is not unit:
             stretch = max(stretch, distance(unit if isinstance(unit, Unit) else one, to))
         is_pure = unit is None and role.letter != "-" and (is_kept or not spread)
-        if len(operands) > 1 and (is_pure or is_number(value)):
+        if len(operands) > 1 and (is_pure or _is_number(value)):
             measured.append(place)
     return Need(spread, stretch, tuple(measured), 1.0 if is_kept else 2.0)
 
 
-def is_number(value: PyTree) -> bool:
+def _is_number(value: PyTree) -> bool:
     """True if a value is a quantity of a Python number: it takes the dtype of its partners."""
     return type(value) is Unitful and is_weak(value.stored)
 
 
-def _is_below(top: float, bits: Bits | None, degree: float, stretch: float) -> bool:
-    """True if a power of numbers stays within a range."""
-    return bits is None or max(bits[1], -bits[0]) * degree + stretch <= top
-
-
-def _top(values: Iterable[PyTree]) -> float:
-    """Return log2 of a large number that each of the measured quantities can hold."""
-    top = math.inf
-    for value in flat(values):
-        span = range_of(value.dtype) if type(value) is Unitful and value._bits else None
-        if span is not None and span.highest - 2 < top:
-            top = span.highest - 2
-    return top
+def _hold(
+    values: Iterable[PyTree], numbers: Iterable[PyTree], degree: float, stretch: float
+) -> bool:
+    """True if the dtypes of the measured quantities among values hold powers of some numbers."""
+    spans = [range_of(v.dtype) for v in flat(values) if type(v) is Unitful and v._bits]
+    top = min((span.highest - 2 for span in spans if span is not None), default=math.inf)
+    for x in numbers:
+        bits = bits_of(x) if type(x) is Unitful else measure_pure(x)
+        if bits is not None and max(bits[1], -bits[0]) * degree + stretch > top:
+            return False
+    return True
 
 
 _ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
