@@ -289,9 +289,9 @@ def test_quantities_outside_of_jit_are_right_or_warn(dtype):
 @pytest.mark.parametrize(
     ("fault", "planted"),
     [
-        ("tanjax.registry.quantities._meeting._beside", lambda *_: []),
-        ("tanjax.registry.quantities._losses._differ", lambda *_: False),
-        ("tanjax.frontends.quantities._arithmetic._nearer", lambda x, *_: x),
+        ("tanjax.quantities._common_labels._beside", lambda *_: []),
+        ("tanjax.quantities._losses._differ", lambda *_: False),
+        ("tanjax.quantities._arithmetic._nearer", lambda x, *_: x),
     ],
     ids=["pure numbers", "losses", "constants and zeros"],
 )

@@ -32,7 +32,7 @@ from jaxtyping import PyTree
 from tanjax import transforms
 from tanjax._errors import ScaleWarning
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 
 from ._judge import Band, Reference
 from ._primitives import Unusable

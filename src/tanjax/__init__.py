@@ -49,14 +49,12 @@ from .arrays import (
     Toeplitz as Toeplitz,
     Triangular as Triangular,
     Tridiagonal as Tridiagonal,
-    Unitful as Unitful,
     Zero as Zero,
     add_tangents as add_tangents,
     array_field as array_field,
     densified as densified,
     densify as densify,
     destructure as destructure,
-    free_coordinates as free_coordinates,
     inner_product as inner_product,
     is_structured as is_structured,
     is_visible as is_visible,
@@ -66,7 +64,6 @@ from .arrays import (
     pullback_of_restructure as pullback_of_restructure,
     pushforward_of_destructure as pushforward_of_destructure,
     pushforward_of_restructure as pushforward_of_restructure,
-    quantity as quantity,
     register_array_type as register_array_type,
     restructure as restructure,
     static_field as static_field,
@@ -159,6 +156,7 @@ from .operations import (
     trace as trace,
     transpose as transpose,
 )
+from .quantities import Unitful as Unitful, quantity as quantity
 from .registry import (
     Operation as Operation,
     as_custom_vjp as as_custom_vjp,
@@ -169,6 +167,7 @@ from .registry import (
 )
 from .transforms import (
     custom_vjp as custom_vjp,
+    free_coordinates as free_coordinates,
     scale_graph as scale_graph,
 )
 from .units import unit as unit

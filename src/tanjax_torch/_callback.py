@@ -14,7 +14,8 @@ from jax.typing import ArrayLike
 
 from tanjax._errors import NoRuleError, UnitError, message
 from tanjax._typing import Arraylike, Function
-from tanjax.arrays import is_inexact, is_quantity, is_structured
+from tanjax.arrays import is_inexact, is_structured
+from tanjax.quantities import is_quantity
 
 from ._dtypes import jax_dtype
 from ._typing import Numbers

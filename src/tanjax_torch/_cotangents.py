@@ -26,7 +26,8 @@ from jaxtyping import PyTree
 from tanjax import arrays
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
 from tanjax._typing import DType
-from tanjax.arrays import convert, is_quantity, is_structured, stored_of, unitful
+from tanjax.arrays import is_structured
+from tanjax.quantities import convert, is_quantity, stored_of, unitful
 from tanjax.transforms import structural_cotangent
 from tanjax.units import Unit, one
 

@@ -27,14 +27,8 @@ from torch.nn import functional as F
 
 from tanjax import operations as ops
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import (
-    Dense,
-    densified,
-    densify_mode,
-    is_quantity,
-    is_structured,
-    unitful,
-)
+from tanjax.arrays import Dense, densified, densify_mode, is_structured
+from tanjax.quantities import is_quantity, unitful
 
 from . import _operations as operations
 from ._cotangents import number_of

@@ -23,12 +23,11 @@ from tanjax._errors import NoRuleError, message
 from tanjax.arrays import (
     array_type,
     is_inexact,
-    is_quantity,
     is_structured,
     pullback_of_destructure,
     shape as shape_of,
-    stored_of,
 )
+from tanjax.quantities import is_quantity, stored_of
 
 from ._cotangents import conjugated
 from ._dtypes import exact_dtype

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import torch
 
 from tanjax import operations as ops
-from tanjax.arrays import array_type, densified, is_quantity, is_structured, stored_of, unitful
+from tanjax.arrays import array_type, densified, is_structured
+from tanjax.quantities import is_quantity, stored_of, unitful
 
 from ._calls import call_of
 from ._dtypes import jax_dtype

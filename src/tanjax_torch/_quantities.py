@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from tanjax._errors import UnitError, message
 from tanjax._typing import AnyArray
-from tanjax.arrays import is_quantity, unitful
+from tanjax.quantities import is_quantity, unitful
 
 from ._lift import payload_of
 from ._natural import Call, apply

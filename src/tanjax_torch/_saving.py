@@ -13,7 +13,8 @@ import torch
 
 from tanjax._errors import message
 from tanjax._typing import AnyArray
-from tanjax.arrays import Unitful, registered_array_types
+from tanjax.arrays import registered_array_types
+from tanjax.quantities import Unitful
 from tanjax.units import Unit, unit
 
 from ._plain import TensorError, copied, plain

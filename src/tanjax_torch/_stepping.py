@@ -20,14 +20,8 @@ from torch._ops import OpOverload
 
 from tanjax._errors import UnitError, describe, message
 from tanjax._typing import Shape
-from tanjax.arrays import (
-    convert,
-    densified,
-    is_quantity,
-    is_structured,
-    stored_of,
-    unitful,
-)
+from tanjax.arrays import densified, is_structured
+from tanjax.quantities import convert, is_quantity, stored_of, unitful
 from tanjax.units import one
 
 from ._lift import payload_of

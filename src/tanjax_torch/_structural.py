@@ -30,16 +30,13 @@ from torch._ops import OpOverload
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
 from tanjax._typing import AnyArray, DType, Natural
 from tanjax.arrays import (
-    convert,
     is_inexact,
-    is_quantity,
     is_structured,
     pullback_of_destructure,
     pullback_of_restructure,
     shape as shape_of,
-    stored_of,
-    unitful,
 )
+from tanjax.quantities import convert, is_quantity, stored_of, unitful
 from tanjax.units import Unit, one
 
 from ._calls import call_of

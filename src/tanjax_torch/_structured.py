@@ -23,18 +23,9 @@ import torch
 from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import (
-    Dense,
-    Unitful,
-    array_type,
-    convert,
-    densified,
-    is_quantity,
-    is_structured,
-    stored_of,
-    unitful,
-)
+from tanjax.arrays import Dense, array_type, densified, is_structured
 from tanjax.frontends import lift
+from tanjax.quantities import Unitful, convert, is_quantity, stored_of, unitful
 from tanjax.units import one
 
 from ._calls import call_of

@@ -25,7 +25,8 @@ from torch._ops import OpOverload
 
 from tanjax._errors import message
 from tanjax._typing import AnyArray, Arraylike, Shape
-from tanjax.arrays import densified, is_quantity, is_structured, shape as shape_of
+from tanjax.arrays import densified, is_structured, shape as shape_of
+from tanjax.quantities import is_quantity
 
 from ._dtypes import torch_dtype
 from ._plain import TensorError, array_of, copied, on_the_host, plain

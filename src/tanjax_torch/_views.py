@@ -26,7 +26,7 @@ from torch._ops import OpOverload
 
 from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import AliasError, message
-from tanjax.arrays import stored_of, unitful
+from tanjax.quantities import stored_of, unitful
 from tanjax.units import Unit
 
 from ._plain import TensorError

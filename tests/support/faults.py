@@ -215,7 +215,7 @@ FAULTS: dict[str, dict[str, str]] = {
             "bridges/test_optax.py::test_powers_of_two_in_labels_count_or_are_refused"
         ),
         "samplers and Newton walked in redundant storage": (
-            "arrays/test_free_coordinates.py"
+            "transforms/test_free_coordinates.py"
         ),
         "stored entries that contradict each other were not found": "testing/test_storage.py",
         "solvers of optimistix failed on structured unknowns": (

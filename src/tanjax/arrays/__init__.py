@@ -1,4 +1,4 @@
-"""Layer 3: array types, cotangents that stay small, the four maps, quantities."""
+"""Layer 5: array types, cotangents that stay small, the four maps."""
 
 from ._abstract import (
     AbstractArray as AbstractArray,
@@ -15,30 +15,34 @@ from ._batches import (
 )
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._export import read_static as read_static, write_static as write_static
-from ._free_coordinates import (
-    FreeCoordinates as FreeCoordinates,
-    free_coordinates as free_coordinates,
-)
-from ._free_forms import FreeForm as FreeForm
+from ._free_forms import FreeForm as FreeForm, entries as entries
 from ._leaves import (
     as_array as as_array,
+    frozen as frozen,
     held as held,
     holds_array as holds_array,
     is_inexact as is_inexact,
 )
 from ._queries import (
     apply as apply,
+    diagonal as diagonal,
+    entries_at as entries_at,
     is_hermitian as is_hermitian,
     is_real as is_real,
     shape as shape,
+    submatrix as submatrix,
+    total as total,
     without_promise as without_promise,
     without_unit as without_unit,
 )
 from ._register import register_array_type as register_array_type
+from ._show import show as show
 from ._table import (
     ArrayType as ArrayType,
+    answers as answers,
     array_type as array_type,
     fact as fact,
+    is_own as is_own,
     is_structured as is_structured,
     registered_array_types as registered_array_types,
 )
@@ -74,45 +78,6 @@ from .maps._tangents import (
     tangent_type as tangent_type,
     zero_leaf as zero_leaf,
     zero_tangent as zero_tangent,
-)
-from .quantities._conversion import (
-    ORDINARY as ORDINARY,
-    bits_in as bits_in,
-    factor_of as factor_of,
-    is_planned as is_planned,
-    planned as planned,
-)
-from .quantities._hoisting import hoist as hoist
-from .quantities._making import floating as floating, quantity as quantity
-from .quantities._parts import (
-    is_quantity as is_quantity,
-    label_of as label_of,
-    split_unit as split_unit,
-    stored_of as stored_of,
-    taken_apart as taken_apart,
-)
-from .quantities._range import (
-    NOTHING as NOTHING,
-    Bits as Bits,
-    measure as measure,
-    measure_pure as measure_pure,
-    shift as shift,
-)
-from .quantities._scaling import (
-    common_label as common_label,
-    divisible_exponent as divisible_exponent,
-    joined as joined,
-    rooted as rooted,
-    settle as settle,
-    warn_too_wide as warn_too_wide,
-)
-from .quantities._unitful import (
-    Unitful as Unitful,
-    bits_of as bits_of,
-    convert as convert,
-    note_bits as note_bits,
-    number_in as number_in,
-    unitful as unitful,
 )
 from .types._banded import Banded as Banded
 from .types._block_diagonal import BlockDiagonal as BlockDiagonal

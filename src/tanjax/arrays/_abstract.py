@@ -67,8 +67,6 @@ class Dense:
     """The type of `jax.Array`, NumPy arrays, Python and NumPy scalars, in rule signatures."""
 
 
-# The class of quantities, and the function that constructs from them; `_hoisting` adds both.
-QUANTITIES: dict[type, Function] = {}
 _NO_QUANTITIES: set[type] = set()  # seen classes of fields that are not quantities
 _new_instance = object.__new__
 
@@ -95,7 +93,8 @@ class AbstractArray:
     form a linear subspace, so a natural tangent can have the same type. `is_isometric`:
     conversions between structural and natural only relabel. `is_injective`: no cotangent of the
     fields is hidden from the array (except the part that the constructor projects out).
-    `is_hermitian`: the array is Hermitian for all values of its fields.
+    `is_hermitian`: the array is Hermitian for all values of its fields. `has_unit`: True for
+    quantities, whose static method `outside` moves the unit of a field out of an array.
     """
 
     __slots__ = ()
@@ -105,7 +104,7 @@ class AbstractArray:
     _static: ClassVar[tuple[str, ...]] = ()
     _ranks: ClassVar[dict[str, int]] = {}  # of the fields of one array, if `array_field` has them
     has_unit = False
-    units: ClassVar[str | Function | None] = None  # the constructor's signature; see `_hoisting`
+    units: ClassVar[str | Function | None] = None  # the constructor's signature
     constructor_unflattens = False  # True if the constructor neither checks nor converts
     constructor_takes_batches = False  # True if it needs no map over leading axes
     fields_are_entries = False  # True if integer fields are entries, too, and not indices
@@ -119,9 +118,10 @@ class AbstractArray:
         if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
             return _new_instance(cls)
         for value in (*args, *kwargs.values()):
-            if type(value) in QUANTITIES:
-                return QUANTITIES[type(value)](cls, args, kwargs)
-            _NO_QUANTITIES.add(type(value))
+            kind: Any = type(value)
+            if getattr(kind, "has_unit", False):
+                return kind.outside(cls, args, kwargs)
+            _NO_QUANTITIES.add(kind)
         return _new_instance(cls)
 
     def to_dense(self) -> Shaped[DenseArray, " ..."]:

@@ -13,16 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-import tanjax.arrays as arrays
+from tanjax import quantities
 from tanjax._errors import ShapeError, UnitError, message
-from tanjax.arrays import (
-    convert,
-    is_quantity,
-    is_structured,
-    label_of,
-    taken_apart,
-    unitful,
-)
+from tanjax.arrays import is_structured
+from tanjax.quantities import convert, is_quantity, label_of, taken_apart, unitful
 from tanjax.units import Unit, one
 
 
@@ -114,7 +108,7 @@ def number_in(where: str, x: PyTree, unit: Unit | None) -> PyTree:
         return x
     given, target = (x.label if is_quantity(x) else one), (unit or one)
     if given.dimension is target.dimension:
-        return arrays.number_in(x, target) if is_quantity(x) else convert(x, given, target)
+        return quantities.number_in(x, target) if is_quantity(x) else convert(x, given, target)
     raise UnitError(
         message(
             f"{where}: the unit does not fit.",

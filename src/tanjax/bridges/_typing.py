@@ -33,7 +33,7 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import ShapeError, UnitError, describe, message
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 from tanjax.units import Dimension, Unit
 
 # Names of physical dimensions, each with a unit of the dimension.

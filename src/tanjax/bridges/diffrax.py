@@ -30,7 +30,8 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, is_quantity, is_structured, label_of, stored_of
+from tanjax.arrays import is_structured
+from tanjax.quantities import Unitful, is_quantity, label_of, stored_of
 from tanjax.units import Unit
 
 from ._charts import Chart, chart_of, labelled, number_in, units_of, with_arrays

@@ -32,10 +32,9 @@ from tanjax.arrays import (
     Triangular,
     Tridiagonal,
     is_hermitian,
-    is_quantity,
     is_structured,
-    split_unit,
 )
+from tanjax.quantities import is_quantity, split_unit
 from tanjax.units import Unit, one
 
 from ._charts import labelled, number_in

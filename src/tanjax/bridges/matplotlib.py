@@ -28,7 +28,8 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, destructure, is_quantity, is_structured
+from tanjax.arrays import destructure, is_structured
+from tanjax.quantities import Unitful, is_quantity
 from tanjax.units import Unit
 
 from ._missing import missing

@@ -27,16 +27,11 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 import tanjax.arrays as arrays
+import tanjax.quantities as quantities
 from tanjax._errors import CotangentError, UnitError, describe, message
 from tanjax._marks import is_number
-from tanjax.arrays import (
-    convert,
-    is_inexact,
-    is_quantity,
-    is_structured,
-    split_unit,
-    unitful,
-)
+from tanjax.arrays import is_inexact, is_structured
+from tanjax.quantities import convert, is_quantity, split_unit, unitful
 from tanjax.units import Unit, one, unit as parse_unit
 
 from ._charts import number_in
@@ -82,7 +77,7 @@ def structural(
                     hint="all gradients of one loss are in [loss]/[parameter].",
                 )
             )
-        plain = arrays.structural(value, arrays.number_in(unitful(number, got), loss))
+        plain = arrays.structural(value, quantities.number_in(unitful(number, got), loss))
         done.append(unitful(plain, own) if is_quantity(x) else plain)
     return _like(params, done)
 

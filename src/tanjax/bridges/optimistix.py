@@ -29,7 +29,9 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import convert, free_coordinates, is_quantity, is_structured, without_promise
+from tanjax.arrays import is_structured, without_promise
+from tanjax.quantities import convert, is_quantity
+from tanjax.transforms import free_coordinates
 from tanjax.units import Unit
 
 from ._charts import Chart, chart_of, number_in, with_arrays

@@ -33,9 +33,9 @@ from tanjax.arrays import (
     SymTridiagonal,
     Tridiagonal,
     Zero,
-    is_quantity,
     is_structured,
 )
+from tanjax.quantities import is_quantity
 
 Foreign: TypeAlias = "scipy.sparse.sparray | scipy.sparse.spmatrix"
 _KINDS = (Sparse, Diagonal, Tridiagonal, SymTridiagonal, Banded, Permutation)

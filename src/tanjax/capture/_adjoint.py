@@ -26,8 +26,9 @@ from tanjax import _compat, transforms
 from tanjax._errors import CaptureError, ShapeError, message
 from tanjax._jaxpr_types import Readable
 from tanjax._typing import AnyArray, Function
-from tanjax.arrays import is_inexact, is_quantity, is_structured, stored_of, unitful
+from tanjax.arrays import is_inexact, is_structured
 from tanjax.operations import transpose
+from tanjax.quantities import is_quantity, stored_of, unitful
 
 from ._higher_order import higher_order, require_function
 from ._transposes import linear_transpose

@@ -12,7 +12,8 @@ from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, ShapeError, describe, message
 from tanjax._typing import Function, Matrix
-from tanjax.arrays import BlockDiagonal, Identity, is_quantity, is_structured
+from tanjax.arrays import BlockDiagonal, Identity, is_structured
+from tanjax.quantities import is_quantity
 
 from ._higher_order import higher_order, require_function
 

@@ -12,7 +12,7 @@ from tanjax import _compat
 from tanjax._errors import message
 from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import Function
-from tanjax.arrays import stored_of
+from tanjax.quantities import stored_of
 
 from ._types import aval_text, is_typed, type_text
 

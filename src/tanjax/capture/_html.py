@@ -11,7 +11,7 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from tanjax.arrays import Unitful
+from tanjax.quantities import Unitful
 
 from ._equations import Operand, Variable
 from ._print import Names, program_text

@@ -31,7 +31,7 @@ from tanjax._errors import CaptureError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._marks import MOVING, Static
 from tanjax._typing import AnyArray
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable

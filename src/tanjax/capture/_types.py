@@ -17,8 +17,9 @@ from jaxtyping import PyTree
 from tanjax._jaxpr_types import Aval
 from tanjax._marks import Static
 from tanjax._typing import AnyArray, DType
-from tanjax.arrays import is_quantity, is_structured
+from tanjax.arrays import is_structured
 from tanjax.operations import Factorization
+from tanjax.quantities import is_quantity
 from tanjax.units import Unit
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}

@@ -23,7 +23,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity, label_of
+from tanjax.quantities import is_quantity, label_of
 
 from .namespaces import function, holds_quantity
 from .namespaces.signatures import TABLES

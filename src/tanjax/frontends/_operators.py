@@ -20,7 +20,8 @@ from jaxtyping import PyTree
 
 from tanjax import operations as ops
 from tanjax._typing import Function
-from tanjax.arrays import AbstractArray, Sum, Unitful, densified, is_structured
+from tanjax.arrays import AbstractArray, Sum, densified, is_structured
+from tanjax.quantities import Unitful
 from tanjax.registry import Operation
 
 from . import _quantity_operators, _stacking as _stacking

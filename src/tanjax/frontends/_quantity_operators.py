@@ -20,30 +20,26 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._marks import ACTIVE, capturing, scope
 from tanjax._typing import Function
-from tanjax.arrays import (
+from tanjax.arrays import as_array, destructure, is_structured
+from tanjax.quantities import (
+    At,
     Unitful,
-    as_array,
+    add as careful_sum,
     bits_of,
-    destructure,
+    captured,
+    divide as careful_quotient,
     floating,
-    is_structured,
     measure,
+    multiply as careful_product,
     settle,
+    span_of,
     unitful,
 )
-from tanjax.registry.quantities import captured
 from tanjax.units import Unit
 from tanjax.units.signatures import unexpected
 
 from ._indexed import Index
 from .namespaces import function
-from .quantities import (
-    At,
-    add as careful_sum,
-    divide as careful_quotient,
-    multiply as careful_product,
-    span_of,
-)
 
 # Python's name, JAX's name, and True if there is a reflected form.
 _BINARY = (

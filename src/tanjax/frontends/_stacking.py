@@ -19,16 +19,15 @@ from tanjax._errors import ShapeError, message
 from tanjax._typing import AnyArray, DenseArray, Function, Natural
 from tanjax.arrays import (
     AbstractArray,
-    Unitful,
     batch_of,
     counted,
     densified,
-    is_quantity,
     is_structured,
     shape as shape_of,
     without_promise,
 )
 from tanjax.operations import BY_NAME
+from tanjax.quantities import Unitful, is_quantity
 
 from .namespaces import numpy_namespace
 

@@ -29,7 +29,8 @@ from tanjax._errors import (
     message,
 )
 from tanjax._typing import DType, Natural, Pullback, Scalar
-from tanjax.arrays import convert, is_inexact, is_quantity, is_structured
+from tanjax.arrays import is_inexact, is_structured
+from tanjax.quantities import convert, is_quantity
 from tanjax.units import Unit
 
 from ._refs import StructuredRef, is_ref

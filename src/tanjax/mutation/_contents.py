@@ -22,7 +22,8 @@ from jaxtyping import PyTree
 from tanjax import transforms, units
 from tanjax._errors import AliasError, MutationError, message
 from tanjax._typing import Function
-from tanjax.arrays import convert, is_quantity, is_structured, label_of, split_unit
+from tanjax.arrays import is_structured
+from tanjax.quantities import convert, is_quantity, label_of, split_unit
 
 from ._aliases import with_paths
 from ._discharge import call_discharged

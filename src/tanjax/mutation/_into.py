@@ -28,7 +28,8 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import arrays, transforms, units
-from tanjax.arrays import Unitful, is_inexact, is_structured
+from tanjax.arrays import is_inexact, is_structured
+from tanjax.quantities import Unitful
 from tanjax.units import Unit
 
 from ._buffers import GradientRefs, joined_dtype, match_arguments, matched

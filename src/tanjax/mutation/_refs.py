@@ -32,7 +32,8 @@ from tanjax import arrays
 from tanjax._compat import Tracer
 from tanjax._errors import MutationError, message
 from tanjax._typing import DType, Natural, Shape
-from tanjax.arrays import Triangular, is_quantity, is_structured, unitful
+from tanjax.arrays import Triangular, is_structured
+from tanjax.quantities import is_quantity, unitful
 from tanjax.units import Unit
 from tanjax.units.signatures import Monomial, Signature
 

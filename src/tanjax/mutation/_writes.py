@@ -26,16 +26,8 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import MutationError, ShapeError, UnitError, describe, message
 from tanjax._typing import Natural, Shape
-from tanjax.arrays import (
-    AbstractArray,
-    Unitful,
-    Zero,
-    is_inexact,
-    is_quantity,
-    is_structured,
-    number_in,
-    unitful,
-)
+from tanjax.arrays import AbstractArray, Zero, is_inexact, is_structured
+from tanjax.quantities import Unitful, is_quantity, number_in, unitful
 from tanjax.units import Unit
 
 

@@ -15,9 +15,8 @@ from tanjax.arrays import (
     Scaled,
     Zero,
     is_hermitian,
-    is_quantity,
-    unitful,
 )
+from tanjax.quantities import is_quantity, unitful
 
 from ._checks import described, square
 from ._factorization_checks import not_hermitian

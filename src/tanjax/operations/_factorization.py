@@ -33,19 +33,9 @@ from jaxtyping import PyTree
 
 from tanjax._errors import NoRuleError, RulePackError, ShapeError, UnitError, describe, message
 from tanjax._typing import DType, Function, Natural
-from tanjax.arrays import (
-    AbstractArray,
-    Unitful,
-    as_array,
-    is_quantity,
-    leading,
-    over_batches,
-    read_static,
-    unitful,
-    write_static,
-)
+from tanjax.arrays import AbstractArray, as_array, leading, over_batches, read_static, write_static
+from tanjax.quantities import Unitful, UnitFunction, is_quantity, unitful
 from tanjax.registry import Operation, packs
-from tanjax.registry.quantities import UnitFunction
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_linear
 

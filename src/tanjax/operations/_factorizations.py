@@ -19,8 +19,8 @@ from jaxtyping import Float, Inexact, Integer, PyTree, Shaped
 
 from tanjax import kernels as dense
 from tanjax._typing import AnyArray, Factor, Function, Natural, Order
+from tanjax.quantities import UnitFunction
 from tanjax.registry import operation
-from tanjax.registry.quantities import UnitFunction
 
 from . import _checks, _factorization_checks as checks
 from ._factorization import Factorization, batched_factorization, units_of_factorization

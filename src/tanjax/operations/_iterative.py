@@ -25,9 +25,9 @@ from jaxtyping import Float, PyTree
 from tanjax import _compat
 from tanjax._errors import ConvergenceError, ShapeError, UnitError, message, not_solved
 from tanjax._typing import AnyArray, Columns, SquareMatrix
-from tanjax.arrays import batch_of, convert, is_quantity, is_structured, split_unit
+from tanjax.arrays import batch_of, is_structured
+from tanjax.quantities import convert, is_quantity, labelled, split_unit
 from tanjax.registry import operation
-from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_linear
 

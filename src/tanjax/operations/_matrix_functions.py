@@ -19,9 +19,8 @@ from jaxtyping import Shaped
 
 from tanjax import kernels as dense
 from tanjax._typing import AnyArray, Arraylike, Function
-from tanjax.arrays import Unitful
+from tanjax.quantities import Unitful, graphed, labelled
 from tanjax.registry import operation
-from tanjax.registry.quantities import graphed, labelled
 from tanjax.units.signatures import not_linear
 
 from . import _checks as checks

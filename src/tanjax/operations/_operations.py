@@ -25,9 +25,9 @@ from tanjax._typing import (
     SquareMatrix,
     Vector,
 )
-from tanjax.arrays import Unitful, is_structured
+from tanjax.arrays import is_structured
+from tanjax.quantities import Unitful, UnitFunction, graphed, labelled
 from tanjax.registry import operation
-from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
 
 from . import _batched as batched, _checks as checks, _norms as norms
@@ -77,7 +77,7 @@ def subtract(a: Arraylike, b: Arraylike) -> Natural:
     return jnp.subtract(a, b)
 
 
-@operation(dense=True, units="a: u -> u")
+@operation(dense=True, units="a: u -> u kept")
 def negative(a: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
     r"""`-a`, of the type of `a` or one that can express it. **Derivative:** $\bar a = -\bar c$."""
     return jnp.negative(a)
@@ -113,7 +113,7 @@ def divide(a: Arraylike, b: Arraylike) -> Natural:
 # -- shape and reductions ------------------------------------------------------------------------
 
 
-@operation(dense=True, check=checks.axes, units="a: U -> U", core_ndims=(2,))
+@operation(dense=True, check=checks.axes, units="a: U -> U kept", core_ndims=(2,))
 def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m"]:
     r"""The transposed matrix, `(n, m)` of `(m, n)`, without conjugation.
 
@@ -124,7 +124,7 @@ def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m
     return jnp.matrix_transpose(a)
 
 
-@operation(dense=True, check=checks.axes, units="a: U -> U", core_ndims=(2,))
+@operation(dense=True, check=checks.axes, units="a: U -> U kept", core_ndims=(2,))
 def diagonal(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch min(m,n)"]:
     """The main diagonal of a matrix `(..., m, n)`, shape `(..., min(m, n))`.
 

@@ -20,7 +20,8 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, describe, message
 from tanjax._typing import Function, Shape
-from tanjax.arrays import Unitful, batch_of, broadcast, counted, is_structured, over_batches
+from tanjax.arrays import batch_of, broadcast, counted, is_structured, over_batches
+from tanjax.quantities import Unitful
 
 from ._table import is_static_value
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from jaxtyping import PyTree
 
 from tanjax import _marks, arrays
+from tanjax.quantities import is_traced
 
 from ._closures import closes_over_tracers
 from ._lowering import use_linear
 from ._table import is_static_value
-from .quantities import is_traced
 
 if TYPE_CHECKING:
     from ._operation import Operation

@@ -36,6 +36,7 @@ from tanjax import arrays
 from tanjax._errors import RegistrationError
 from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function, Statics
+from tanjax.quantities import UnitFunction, is_quantity, stored_of
 
 from . import _batched, _lowering
 from ._closures import as_partial, closes_over_tracers, held_by, holds_functions
@@ -52,7 +53,6 @@ from ._table import (
     hashable,
     is_static_value,
 )
-from .quantities import UnitFunction
 
 CoreNdims: TypeAlias = tuple[int, ...] | Literal["elementwise"] | None
 Units: TypeAlias = str | Function | None  # a unit signature, or a function that handles units
@@ -171,7 +171,7 @@ class Operation:
         for load in _BEFORE_LOOKUP:
             load()
         if self.strips(args):
-            args = [a.stored if type(a) is arrays.Unitful else a for a in args]
+            args = list(map(stored_of, args))
         return resolve(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
@@ -223,7 +223,7 @@ class Operation:
 
     def strips(self, args: Sequence[PyTree]) -> bool:
         """True if an argument is a quantity and the operation has a unit signature."""
-        return self.units is not None and any(type(a) is arrays.Unitful for a in args)
+        return self.units is not None and any(map(is_quantity, args))
 
     def _on_quantities(self, raw: Function) -> Function:
         """Make a function of plain arrays accept quantities, by the unit signature."""

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from tanjax import arrays, transforms, units
 from tanjax._errors import UnitError, message
-from tanjax.arrays import is_quantity, stored_of
+from tanjax.quantities import is_quantity, number_in, stored_of, unitful
 from tanjax.units import Unit
 
 from ._problem import Problem
@@ -43,7 +43,7 @@ def unit_of_tangent(x: PyTree) -> Unit | None:
 
 def labelled(value: PyTree, unit: Unit | None) -> PyTree:
     """Return a value in a unit; plain for `None`."""
-    return value if unit is None else arrays.unitful(value, unit)
+    return value if unit is None else unitful(value, unit)
 
 
 def stripped(what: str, x: PyTree, unit: Unit | None) -> PyTree:
@@ -104,7 +104,7 @@ def _without_pure_units(tree: PyTree) -> PyTree:
 
     def one(x: PyTree) -> PyTree:
         pure = is_quantity(x) and x.label.is_dimensionless and x.label.is_linear
-        return arrays.number_in(x, units.one) if pure else x
+        return number_in(x, units.one) if pure else x
 
     return jax.tree.map(one, tree, is_leaf=arrays.is_structured)
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import arrays, registry
+from tanjax.quantities import stored_of
 
 from ._coordinates import Coordinates, canonical, random
 
@@ -100,7 +101,7 @@ def _is_symmetric_by_nature(x: PyTree) -> bool:
 
 
 def _formed(x: PyTree) -> PyTree:
-    return arrays.destructure(x.stored if type(x) is arrays.Unitful else x)
+    return arrays.destructure(stored_of(x))
 
 
 def _is_small(case: Called) -> bool:

@@ -14,6 +14,10 @@ from ._control_flow import (
 )
 from ._custom import custom_vjp as custom_vjp
 from ._eager import planned_if_lost as planned_if_lost
+from ._free_coordinates import (
+    FreeCoordinates as FreeCoordinates,
+    free_coordinates as free_coordinates,
+)
 from ._grad import (
     grad as grad,
     hessian as hessian,

@@ -14,7 +14,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful
+from tanjax.quantities import Unitful
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, collected from calls
 NOBODY: object = object()  # no argument is this object

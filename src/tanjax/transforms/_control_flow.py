@@ -14,7 +14,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Arraylike, Function
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 
 from ._units import convert_like
 

@@ -27,7 +27,8 @@ from jaxtyping import PyTree
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import Function
-from tanjax.arrays import NOTHING, is_inexact, is_quantity, measure
+from tanjax.arrays import is_inexact
+from tanjax.quantities import NOTHING, is_quantity, measure
 
 from ._scale_graph import scale_graph
 

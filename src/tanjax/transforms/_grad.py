@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from tanjax import arrays
 from tanjax._typing import Function
 from tanjax.arrays import is_inexact, is_structured
+from tanjax.quantities import is_quantity, stored_of, unitful
 
 from ._chosen import (
     Argnums,
@@ -79,7 +80,7 @@ def value_and_grad(
         if unit is None:
             return value, gradient
         loss, aux = value if has_aux else (value, None)
-        loss = arrays.unitful(loss, unit)
+        loss = unitful(loss, unit)
         return (loss, aux) if has_aux else loss, times_unit(gradient, unit.delta)
 
     @functools.wraps(f)
@@ -181,14 +182,10 @@ def natural_pullback(
     """Return the natural cotangents of `primals`, from that of `out` and the pullback in fields."""
     outs, given, tree = flatten_like("vjp", out, out_bar)
     plain, objective = common_rate("vjp", outs, given, cotangent=True)
-    bars = [structural_cotangent(_value(o), n) for o, n in zip(outs, plain, strict=True)]
+    bars = [structural_cotangent(stored_of(o), n) for o, n in zip(outs, plain, strict=True)]
     structural = structural_pullback(jax.tree.unflatten(tree, bars))
     natural = (natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
     return tuple(times_unit(n, objective) for n in natural)
-
-
-def _value(x: PyTree) -> PyTree:
-    return x.stored if type(x) is arrays.Unitful else x
 
 
 def jvp(
@@ -228,8 +225,8 @@ def _structural_tangents(where: str, primals: PyTree, tangents: PyTree) -> tuple
     plain, rate = common_rate(where, leaves, given, cotangent=False)
     moved = []
     for x, n, held in zip(leaves, plain, memory, strict=True):
-        t = (in_fields if held else structural_tangent)(where, _value(x), n)
-        moved.append(arrays.unitful(t, x.label) if type(x) is arrays.Unitful else t)
+        t = (in_fields if held else structural_tangent)(where, stored_of(x), n)
+        moved.append(unitful(t, x.label) if is_quantity(x) else t)
     return jax.tree.unflatten(tree, moved), rate
 
 
@@ -327,7 +324,7 @@ def hessian(
     def scalar(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         out = f(*args, **kwargs)
         value = out[0] if has_aux else out
-        if not is_plain_leaf(_value(value)) or jnp.shape(_value(value)):
+        if not is_plain_leaf(stored_of(value)) or jnp.shape(stored_of(value)):
             raise _NotScalar
         return out
 

@@ -27,8 +27,16 @@ from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function, Primal
-from tanjax.arrays import Unitful, bits_in, convert, is_quantity, measure, unitful
-from tanjax.registry.quantities import note_unit_dependence, watching
+from tanjax.quantities import (
+    Unitful,
+    bits_in,
+    convert,
+    is_quantity,
+    measure,
+    note_unit_dependence,
+    unitful,
+    watching,
+)
 from tanjax.units import conversion
 
 from ._arguments import NOBODY, Args, Direct, Jitted, Kwargs, Last, Leaf, Options

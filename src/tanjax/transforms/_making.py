@@ -27,7 +27,7 @@ from tanjax import _compat
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import AnyArray, Function
-from tanjax.arrays import planned
+from tanjax.quantities import planned
 
 from ._arguments import Args, Arguments, Jitted, Kwargs, Leaves, Options
 from ._memory import UsesRefs, without_memory, without_refs

@@ -19,6 +19,7 @@ from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, describe, message
 from tanjax._typing import Arraylike
 from tanjax.arrays import is_inexact, is_structured
+from tanjax.quantities import is_quantity, unitful
 
 
 def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
@@ -32,8 +33,8 @@ def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
             return c if is_inexact(x) else None
         if c is None:
             return None
-        if type(x) is arrays.Unitful and not is_structured(x.stored):
-            return arrays.unitful(c.stored, x.label.inverse) if is_inexact(x.stored) else None
+        if is_quantity(x) and not is_structured(x.stored):
+            return unitful(c.stored, x.label.inverse) if is_inexact(x.stored) else None
         if batch == 0:
             arrays.warn_if_hidden(x, c)
         pull = functools.partial(_natural, x)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from jaxtyping import PyTree
 
 from tanjax._typing import Primal
-from tanjax.arrays import Unitful, unitful
+from tanjax.quantities import Unitful, unitful
 from tanjax.units import Unit
 
 from ._arguments import ARRAYS

@@ -12,16 +12,8 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function, Primal
-from tanjax.arrays import (
-    Unitful,
-    fact,
-    is_inexact,
-    is_quantity,
-    is_structured,
-    shift,
-    taken_apart,
-    unitful,
-)
+from tanjax.arrays import fact, is_inexact, is_structured
+from tanjax.quantities import Unitful, is_quantity, shift, taken_apart, unitful
 
 MANY = 4  # quantities: from 4 on, taking them apart in Python is faster than in JAX
 

@@ -32,7 +32,7 @@ from jaxtyping import PyTree
 from tanjax._compat import trace_context
 from tanjax._errors import ScaleWarning, outside
 from tanjax._typing import Function
-from tanjax.arrays import is_planned
+from tanjax.quantities import is_planned
 
 from ._arguments import (
     ARRAYS,

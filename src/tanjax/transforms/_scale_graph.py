@@ -9,7 +9,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity, planned
+from tanjax.quantities import is_quantity, planned
 
 from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import free_leaves, without_powers

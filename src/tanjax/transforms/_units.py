@@ -19,15 +19,8 @@ from jaxtyping import PyTree
 
 from tanjax._errors import CotangentError, MutationError, UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import (
-    convert,
-    is_quantity,
-    is_structured,
-    label_of,
-    stored_of,
-    taken_apart,
-    unitful,
-)
+from tanjax.arrays import is_structured
+from tanjax.quantities import convert, is_quantity, label_of, stored_of, taken_apart, unitful
 from tanjax.units import Unit, one
 
 

@@ -45,7 +45,7 @@ Numbers: TypeAlias = AnyArray  # a number of Python, or an array of any class
 
 
 def make_quantity(x: Numbers, unit: Unit) -> Numbers:
-    """Return `x * unit`; `tanjax.arrays` replaces this function by its own."""
+    """Return `x * unit`; `tanjax.quantities` replaces this function."""
     raise UnitError(f"no quantities yet: import tanjax to multiply {type(x).__name__} by {unit}.")
 
 

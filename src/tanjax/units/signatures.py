@@ -11,6 +11,8 @@ of `tanjax.numpy`, operations, the interpreter of `tj.lift`, the docs.
 quantity among them. Upper case: the function also accepts points of an affine scale (degrees
 Celsius). `1`: dimensionless. `-`: no quantity. `*`: any unit, each its own. `[u]`: a sequence of
 operands. **Results.** Monomials `u*v^1/2`, `1`, `rad`, `-` (plain), `[u]`, `[*]`, tuples of them.
+A last word `kept` says that the function computes no numbers, as a maximum, a reshape or an
+argsort: its results are numbers of the operands up to the sign, or plain, and cannot overflow.
 
 Sharp edges. A letter whose operands all lack units is plain, and a result made only of plain
 letters is plain. The literal Python zero has every unit, except points of a scale.
@@ -163,6 +165,7 @@ class Signature:
     roles: tuple[tuple[str, Role], ...]
     variadic: tuple[str, Role] | None
     out: Out
+    is_kept: bool = False  # True if the function computes no numbers
 
     @staticmethod
     @functools.cache
@@ -180,7 +183,9 @@ class Signature:
                 variadic = (name[1:].strip(), Role.parse(role))
             else:
                 roles.append((name.strip(), Role.parse(role)))
-        return Signature(text, tuple(roles), variadic, _parse_out(right.strip()))
+        results = right.strip()
+        out = _parse_out(results.removesuffix(" kept"))
+        return Signature(text, tuple(roles), variadic, out, results.endswith(" kept"))
 
     def roles_of(self, count: int) -> list[Role]:
         """The role of each of `count` operands."""

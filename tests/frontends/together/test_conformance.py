@@ -13,7 +13,7 @@ import pytest
 
 import tanjax as tj
 from calls import CALLS, DOORS, FACTORS, GROUPS, NONSENSE, Call, Q, raw, unit
-from tanjax.registry.quantities import UnitFunction
+from tanjax.quantities import UnitFunction
 
 sys.path.append(str(Path(__file__).parents[3] / "docs"))
 import generate_conformance

@@ -28,7 +28,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import QUANTITIES, AbstractArray, array_field, conj_of_fields
+from .._abstract import AbstractArray, array_field, conj_of_fields
 from .._leaves import ARRAY_CLASSES, numpy_for
 from .._register import register_array_type
 from .._stack import Parts, Stack, each, summed
@@ -78,7 +78,7 @@ class BlockDiagonal(AbstractArray):
         **Raises:** `ShapeError` for a single matrix, and for a batch of none.
         """
         stack = ask.array(blocks)
-        if type(stack) in QUANTITIES:  # its unit stays outside
+        if getattr(stack, "has_unit", False):  # its unit stays outside
             return type(stack)(cls.from_stack(stack.stored), stack.label)
         if len(stack.shape) < 3 or stack.shape[-3] == 0:
             raise ShapeError(

@@ -23,6 +23,7 @@ from tanjax._typing import (
     Scalar,
     Shape,
 )
+from tanjax.units import Unit, one
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields
@@ -32,8 +33,6 @@ from ..cotangents._outer import Outer
 from ..cotangents._scaled import scaled
 from ..cotangents._sum import add
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
-from ..quantities._parts import split_unit
-from ..quantities._unitful import Unitful, convert, unitful
 from ._diagonal import Diagonal
 
 
@@ -52,7 +51,7 @@ class LowRankUpdate(AbstractArray):
 
     core_ndim = 2
 
-    units = staticmethod(lambda *args, **kwargs: _with_units(*args, **kwargs))
+    units = staticmethod(lambda **units: _units_of(**units))
     conj = conj_of_fields
 
     base: Shaped[AnyArray, "m n"] = array_field(ndim=2)
@@ -186,16 +185,15 @@ class LowRankUpdate(AbstractArray):
         return ask.inner_product(self.base, other) + self.update().inner_product(other)
 
 
-def _with_units(
-    base: Natural, u: Natural, d: Natural | None = None, v: Natural | None = None
-) -> Unitful:
-    """The update in the unit of the base: `u`, `d` and `v` must multiply to it."""
-    (base, unit), (u, unit_u), (d, unit_d), (v, unit_v) = map(split_unit, (base, u, d, v))
-    wanted = (unit / unit_d) ** Fraction(1, 2) if v is None else unit / (unit_d * unit_v)
-    if wanted.dimension is not unit_u.dimension:
+def _units_of(
+    base: Unit, u: Unit, d: Unit = one, v: Unit | None = None
+) -> tuple[dict[str, Unit], Unit]:
+    """Return the unit that `u` needs, so that the update is in the unit of the base, and that."""
+    wanted = (base / d) ** Fraction(1, 2) if v is None else base / (d * v)
+    if wanted.dimension is not u.dimension:
         raise incompatible(
             "LowRankUpdate",
-            f"base: unit {unit}",
-            f"update: unit {unit_u * unit_d * (unit_u if v is None else unit_v)}",
+            f"base: unit {base}",
+            f"update: unit {u * d * (u if v is None else v)}",
         )
-    return unitful(LowRankUpdate(base, convert(u, unit_u, wanted), d, v), unit)
+    return {"u": wanted}, base

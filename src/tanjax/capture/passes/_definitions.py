@@ -10,7 +10,8 @@ from jaxtyping import PyTree
 
 from tanjax import operations as tj
 from tanjax._typing import DType, Natural, Shape
-from tanjax.arrays import destructure, is_quantity, is_structured, stored_of
+from tanjax.arrays import destructure, is_structured
+from tanjax.quantities import is_quantity, stored_of
 
 from .._equations import Equation, Literal, Operand, Variable
 from .._program import Program

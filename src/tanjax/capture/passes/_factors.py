@@ -12,8 +12,9 @@ from tanjax import _jaxprs, _marks
 from tanjax._errors import NoRuleError
 from tanjax._jaxpr_types import Aval
 from tanjax._typing import Natural
-from tanjax.arrays import densify, stored_of
+from tanjax.arrays import densify
 from tanjax.operations import Factorization, SlogdetResult, factorize
+from tanjax.quantities import stored_of
 
 _FACTORS = ("lu", "cholesky", "eigh", "svd", "qr", "geqrf", "schur", "tridiagonal")
 

@@ -22,7 +22,8 @@ from tanjax import arrays, operations as tj
 from tanjax._jaxpr_types import Aval
 from tanjax._marks import Static
 from tanjax._typing import AnyArray, Natural
-from tanjax.arrays import Unitful, is_quantity, is_structured
+from tanjax.arrays import is_structured
+from tanjax.quantities import Unitful, is_quantity
 
 from .._equations import Equation, Operand
 from .._interpreter import handles

@@ -28,18 +28,18 @@ from tanjax import units
 from tanjax._errors import UnitError
 from tanjax._jaxpr_types import Readable
 from tanjax._typing import Function
-from tanjax.arrays import (
+from tanjax.arrays import is_structured
+from tanjax.quantities import (
     Unitful,
     convert,
     is_quantity,
-    is_structured,
     label_of,
+    lifting,
     number_in,
     stored_of,
     taken_apart,
     unitful,
 )
-from tanjax.registry.quantities import lifting
 from tanjax.units import Unit
 from tanjax.units.signatures import AnyUnit, Signature
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 
 from ._handler import HANDLERS, ungraphed, unit_function
 from .signatures import TABLES
@@ -39,6 +39,7 @@ def signature_by_flags(*names: str) -> Callable[[Choice], Choice]:
             chosen = choose(**{flag: given[flag] for flag in flags if flag in given})
             return unit_function(raw, chosen)(*args, **kwargs)
 
+        call.checks_range = True  # type: ignore[attr-defined]
         for name in names:
             HANDLERS[name] = call
         return choose
@@ -57,6 +58,7 @@ for _table, _entries in TABLES.items():
     for _name, _entry in _entries.items():
         if "!" in _entry:
             _call = functools.partial(_with_defaults, _entry.replace("!", ""))
+            _call.checks_range = True  # type: ignore[attr-defined]
             HANDLERS[f"{_table}.{_name}"] = _call
 
 
@@ -92,7 +94,7 @@ def _unique(
     return_index: bool = False, return_inverse: bool = False, return_counts: bool = False
 ) -> str:
     more = ", -" * (bool(return_index) + bool(return_inverse) + bool(return_counts))
-    return f"ar: U, fill_value: U -> {f'(U{more})' if more else 'U'}"
+    return f"ar: U, fill_value: U -> {f'(U{more})' if more else 'U'} kept"
 
 
 @signature_by_flags("numpy.intersect1d")

@@ -8,8 +8,15 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import convert, is_quantity, label_of, split_unit, stored_of
-from tanjax.registry.quantities import labelled, unit_of
+from tanjax.quantities import (
+    convert,
+    is_quantity,
+    label_of,
+    labelled,
+    split_unit,
+    stored_of,
+    unit_of,
+)
 from tanjax.units.signatures import Role, bind
 
 from ._handler import unit_handler

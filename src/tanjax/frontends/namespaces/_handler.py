@@ -14,13 +14,16 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function, Primal
-from tanjax.arrays import convert, is_quantity, split_unit, stored_of
-from tanjax.registry.quantities import (
+from tanjax.quantities import (
     UnitFunction,
     checked,
+    convert,
+    is_quantity,
     labelled,
     meeting,
     plain_result,
+    split_unit,
+    stored_of,
     unit_of,
 )
 from tanjax.units import Unit, one

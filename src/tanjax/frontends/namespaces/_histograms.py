@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import convert, is_quantity, split_unit, stored_of
-from tanjax.registry.quantities import labelled, unit_of
+from tanjax.quantities import convert, is_quantity, labelled, split_unit, stored_of, unit_of
 from tanjax.units import Unit
 from tanjax.units.signatures import Role, bind
 

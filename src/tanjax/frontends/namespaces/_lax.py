@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, is_quantity, split_unit
-from tanjax.registry.quantities import labelled
+from tanjax.quantities import Unitful, is_quantity, labelled, split_unit
 from tanjax.units.signatures import Role, bind
 
 from ._handler import common, unit_handler

@@ -10,8 +10,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, is_quantity, split_unit
-from tanjax.registry.quantities import labelled
+from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_unit
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit
 

@@ -19,24 +19,26 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, densified, held, holds_array, is_structured
+from tanjax.arrays import densified, held, holds_array, is_structured
 from tanjax.operations import BY_NAME, DIFFERENTIABLE, OF_MATRICES
-from tanjax.registry.quantities import (
-    SELECTING,
+from tanjax.quantities import (
+    UNIT_DEPENDENT,
+    Unitful,
     UnitFunction,
+    add,
     captured,
     centred_call,
+    divide,
+    fits,
     graphed,
-    has_headroom,
-    has_headroom_at,
+    in_its_unit,
+    multiply,
     note_unit_dependence,
-    numbers_fit,
+    on_scale,
     refused,
-    stretch_of,
     unscale,
 )
 
-from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
     _by_flags as _by_flags,
     _functional as _functional,
@@ -55,7 +57,7 @@ from .signatures import TABLES
 
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 _TABLE_OF = {module: table for table, module in _MODULES.items()}
-_IN_RANGE = {
+_IN_RANGE: dict[str, Function] = {
     "add": add,
     "subtract": add,
     "sub": add,
@@ -111,29 +113,21 @@ def _function(table: str, name: str) -> Member:
         return _opened(raw, _refuse(name, "it has no unit signature"), structured)
     if entry.startswith("refuse"):
         return _opened(raw, _refuse(name, entry.partition(":")[2].strip()), structured)
-    function = UnitFunction(name, raw, entry, structured)
-    function.near_limits = _IN_RANGE.get(name)
-    if name in ("add", "subtract", "sub"):
-        function.on_scale = on_scale
-    return function
+    points = on_scale if name in ("add", "subtract", "sub") else None
+    near = _IN_RANGE.get(name)
+    return UnitFunction(name, raw, entry, structured, on_scale=points, near_limits=near)
 
 
 def _handled(name: str, handler: Function, raw: Function) -> Function:
     """Bind a handler to `raw`, through the scale graph if numbers are near the range's ends."""
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
-    if name in SELECTING:
+    if hasattr(handler, "checks_range"):  # it calls a `UnitFunction`
         return captured(name, functools.partial(handler, raw))
 
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        given = (*args, *kwargs.values())
-        stretch = stretch_of(given)
-        if degree_of is None:
-            degree, fits = 2.0, has_headroom(given, spread, stretch)
-        else:
-            degree = degree_of(*args, **kwargs)
-            fits = has_headroom_at(given, degree, spread, stretch)
-        if fits and numbers_fit(given, stretch):
+        degree = degree_of(*args, **kwargs) if degree_of else 2.0
+        if fits((*args, *kwargs.values()), degree, spread):
             return handler(raw, *args, **kwargs)
         on_quantities = functools.partial(handler, graphed(raw, degree, spread))
         result, plain = centred_call(name, on_quantities, args, kwargs)

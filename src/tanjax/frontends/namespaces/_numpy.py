@@ -12,8 +12,8 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax._typing import Axis, Function
-from tanjax.arrays import Unitful, convert, is_inexact, is_quantity, split_unit
-from tanjax.registry.quantities import labelled
+from tanjax.arrays import is_inexact
+from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_unit
 from tanjax.units import one
 
 from ._handler import (

@@ -14,8 +14,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, describe, message
 from tanjax._typing import Axis, Function
-from tanjax.arrays import Unitful, is_quantity, rooted, split_unit
-from tanjax.registry.quantities import labelled, unscale
+from tanjax.quantities import Unitful, is_quantity, labelled, rooted, split_unit, unscale
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_dimensionless
 

@@ -11,8 +11,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import incompatible
 from tanjax._typing import DenseArray, Function
-from tanjax.arrays import convert, is_quantity, split_unit
-from tanjax.registry.quantities import labelled
+from tanjax.quantities import convert, is_quantity, labelled, split_unit
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 

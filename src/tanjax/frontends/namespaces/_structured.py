@@ -22,7 +22,8 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import is_quantity, is_structured
+from tanjax.arrays import is_structured
+from tanjax.quantities import is_quantity
 
 # JAX's functions without an operation that `tj.lift` supports: elementwise functions that keep
 # zeros, and the functions they consist of.

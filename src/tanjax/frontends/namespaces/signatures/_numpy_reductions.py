@@ -9,15 +9,15 @@ TABLE = {
     "cumulative_sum": "x: u -> u",
     "trace": "a: u -> u",
     # extrema
-    **each("max min amax amin nanmax nanmin", "a: U, initial: U -> U"),
+    **each("max min amax amin nanmax nanmin", "a: U, initial: U -> U kept"),
     "minmax": "a: U, initial: U -> (U, U)",
-    **each("argmax argmin nanargmax nanargmin", "a: U -> -"),
+    **each("argmax argmin nanargmax nanargmin", "a: U -> - kept"),
     # the unit depends on the number of factors
     **each("prod nanprod", "special"),
     **each("cumprod nancumprod", "a: 1 -> 1"),
     "cumulative_prod": "x: 1 -> 1",
     # truth and counts
-    **each("all any count_nonzero nonzero flatnonzero argwhere", "a: u -> -"),
+    **each("all any count_nonzero nonzero flatnonzero argwhere", "a: u -> - kept"),
     "bincount": "x: -, weights: u -> u",
     # statistics
     **each("mean nanmean median nanmedian", "a: U -> U"),
@@ -47,14 +47,14 @@ TABLE = {
     **each("polyder polyint polyval polyfit roots", "special"),
     "vander": "x: 1 -> 1",
     # order
-    "sort": "a: U -> U",
+    "sort": "a: U -> U kept",
     "sort_complex": "a: u -> u",
-    "partition": "a: U -> U",
-    **each("argsort argpartition", "a: U -> -"),
-    "lexsort": "keys: [*] -> -",
+    "partition": "a: U -> U kept",
+    **each("argsort argpartition", "a: U -> - kept"),
+    "lexsort": "keys: [*] -> - kept",
     "top_k": "a: U -> (U, -)",
-    "searchsorted": "a: U, v: U -> -",
-    "digitize": "x: U, bins: U -> -",
+    "searchsorted": "a: U, v: U -> - kept",
+    "digitize": "x: U, bins: U -> - kept",
     # sets
     "unique": "special",
     "unique_all": "x: U, fill_value: U -> (U, -, -, -)",
@@ -62,5 +62,5 @@ TABLE = {
     "unique_values": "x: U, fill_value: U -> U",
     **each("union1d setdiff1d setxor1d", "ar1: U, ar2: U, fill_value: U -> U"),
     "intersect1d": "special",
-    "isin": "element: U, test_elements: U -> -",
+    "isin": "element: U, test_elements: U -> - kept",
 }

@@ -7,13 +7,13 @@ _PACKED = "refuse: the packed result holds entries of different units; use `{}`"
 
 TABLE = {
     # element by element: the unit stays
-    **each("abs conj neg real imag", "x: u -> u"),
+    **each("abs conj neg real imag", "x: u -> u kept"),
     "reduce_precision": "operand: u -> u",
     **each("add sub complex rem", "x: u, y: u -> u"),
-    **each("max min", "x: U, y: U -> U"),
+    **each("max min", "x: U, y: U -> U kept"),
     "nextafter": "x1: u, x2: u -> u",
     **each("ceil floor round", "x: u -> u"),  # to integer multiples of the unit
-    "clamp": "min: U, x: U, max: U -> U",
+    "clamp": "min: U, x: U, max: U -> U kept",
     "convert_element_type": "operand: U -> U",
     # products and powers
     "mul": "x: u, y: v -> u*v",
@@ -37,18 +37,19 @@ TABLE = {
     "zeta": "x: 1, q: 1 -> 1",
     "polynomial": "special",
     # tests
-    **each("eq ne lt le gt ge", "x: U, y: U -> -"),
+    **each("eq ne lt le gt ge", "x: U, y: U -> - kept"),
     "is_finite": "x: U -> -",
-    "sign": "x: u -> -",
+    "sign": "x: u -> - kept",
     # shapes
-    **each("broadcast broadcast_in_dim reshape rev transpose tile collapse", "operand: U -> U"),
+    **each("broadcast broadcast_in_dim reshape rev", "operand: U -> U kept"),
+    **each("transpose tile collapse", "operand: U -> U kept"),
     "broadcast_to_rank": "x: U -> U",
     "broadcast_like": "arr: U, like_arr: * -> U",
-    **each("squeeze expand_dims", "array: U -> U"),
-    "concatenate": "operands: [U] -> U",
-    "stack": "operands: [U] -> U",
-    "split": "operand: U -> [U]",
-    "unstack": "x: U -> [U]",
+    **each("squeeze expand_dims", "array: U -> U kept"),
+    "concatenate": "operands: [U] -> U kept",
+    "stack": "operands: [U] -> U kept",
+    "split": "operand: U -> [U] kept",
+    "unstack": "x: U -> [U] kept",
     "pad": "operand: U, padding_value: U -> U",
     # indexing
     **each("slice slice_in_dim index_in_dim", "operand: U -> U"),
@@ -68,11 +69,11 @@ TABLE = {
     **each("reduce_max reduce_min", "operand: U -> U"),
     "reduce_prod": "special",
     **each("reduce_and reduce_or reduce_xor", _BITS),
-    **each("argmax argmin", "operand: U -> -"),
+    **each("argmax argmin", "operand: U -> - kept"),
     "cumsum": "operand: u -> u",
     **each("cummax cummin", "operand: U -> U"),
     **each("cumprod cumlogsumexp", "operand: 1 -> 1"),
-    "sort": "operand: * -> *",
+    "sort": "operand: * -> * kept",
     "sort_key_val": "keys: *, values: * -> [*]",
     **each("top_k approx_max_k approx_min_k", "operand: U -> (U, -)"),
     # products of arrays

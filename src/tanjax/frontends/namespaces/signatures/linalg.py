@@ -28,5 +28,5 @@ TABLE = {
     **each("norm vector_norm", "special"),
     "matrix_norm": "x: u -> u",
     # shapes
-    **each("diagonal matrix_transpose", "x: U -> U"),
+    **each("diagonal matrix_transpose", "x: U -> U kept"),
 }

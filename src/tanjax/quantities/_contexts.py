@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from jaxtyping import PyTree
 
-from tanjax.arrays import Unitful
+from ._quantity import Unitful
 
 
 class _Lifting(threading.local):

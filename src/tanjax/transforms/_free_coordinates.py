@@ -26,15 +26,16 @@ from jaxtyping import Float, PyTree, Shaped
 
 from tanjax._errors import NoRuleError, ShapeError, describe, message
 from tanjax._typing import Primal
+from tanjax.arrays import (
+    FreeForm,
+    answers,
+    entries,
+    is_inexact,
+    is_structured,
+    without_promise,
+)
+from tanjax.quantities import convert, is_quantity, label_of, stored_of, unitful
 from tanjax.units import Unit
-
-from . import _queries as ask
-from ._free_forms import FreeForm, entries
-from ._leaves import is_inexact
-from ._table import answers, is_structured
-from .quantities._conversion import convert
-from .quantities._parts import is_quantity, label_of, stored_of
-from .quantities._unitful import unitful
 
 
 class FreeCoordinates(NamedTuple):
@@ -169,5 +170,5 @@ def _in_unit(x: Primal, unit: Unit | None) -> Primal:
 
 
 def _facts(cell: Primal) -> tuple[PyTree, ...]:
-    leaves, treedef = jax.tree.flatten(ask.without_promise(cell))
+    leaves, treedef = jax.tree.flatten(without_promise(cell))
     return (treedef, *map(np.shape, leaves))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,20 +25,14 @@ from jaxtyping import PyTree
 from tanjax._compat import Tracer
 from tanjax._dtype_range import range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    NOTHING,
-    bits_in,
-    convert,
-    is_quantity,
-    is_structured,
-    measure_pure,
-    split_unit,
-    stored_of,
-    warn_too_wide,
-)
+from tanjax.arrays import is_structured
 from tanjax.units import Unit
 
-from ._headroom import is_weak, value_at
+from ._conversion import bits_in, convert
+from ._exponents import warn_too_wide
+from ._operands import is_weak, narrowest
+from ._quantity import is_quantity, split_unit
+from ._range import NOTHING, measure_pure
 
 Origin = (
     tuple[PyTree, Unit, Unit] | None
@@ -68,30 +61,6 @@ def checked(
     if _differ(result, call(*nearly)):
         _warn(operation, origins, given)
     return result
-
-
-def checked_call(
-    operation: str, call: Function, given: PyTree, brought: PyTree, moves: Sequence[PyTree]
-) -> PyTree:
-    """As `checked`, for a `call` of positional and named numbers.
-
-    **Arguments:** `given`: the arguments before; `brought`: the arguments for `call`; `moves`: the
-    arguments with another label: place, index in a sequence, from, to.
-    """
-
-    def on_moved(*numbers: PyTree) -> PyTree:
-        args, kwargs = list(brought[0]), dict(brought[1])
-        for number, (slot, index, _, _) in zip(numbers, moves, strict=True):
-            holder: Any = args if type(slot) is int else kwargs
-            if index is not None:
-                holder[slot] = list(holder[slot])
-                holder, slot = holder[slot], index
-            holder[slot] = number
-        return call(*args, **kwargs)
-
-    numbers = [stored_of(value_at(*brought, *place)) for *place, _, _ in moves]
-    origins = [(stored_of(value_at(*given, *place)), a, b) for *place, a, b in moves]
-    return checked(operation, on_moved, numbers, origins, given)
 
 
 def _warn(operation: str, origins: Sequence[Origin], given: PyTree) -> None:
@@ -125,13 +94,6 @@ def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -
         if nearly is not None:
             found[i] = nearly
     return found
-
-
-def narrowest(given: PyTree) -> Any:
-    """Return the floating dtype with the least range among arrays, `None` without any."""
-    arrays = [stored_of(x) for x in _leaves(given)]
-    dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and range_of(x.dtype)]
-    return min(dtypes, key=lambda d: range_of(d).highest, default=None)  # type: ignore[union-attr]
 
 
 def _with_the_smallest(was: PyTree, number: PyTree, a: Unit, b: Unit, dtype: DTypeLike) -> PyTree:

@@ -11,68 +11,58 @@ Sharp edges. Only the labels of tracers are known: the label of the largest scal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax
 from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Bits,
-    bits_in,
-    bits_of,
-    common_label,
-    divisible_exponent,
-    factor_of,
-    is_quantity,
-    is_structured,
-    joined,
-    measure_pure,
-    shift,
-    unitful,
-)
+from tanjax.arrays import is_structured
 from tanjax.units import Dimension, Unit, one
-from tanjax.units.signatures import Binding
+from tanjax.units.signatures import Binding, Operand
 
-from ._headroom import Spot, value_at
+from ._conversion import bits_in, factor_of
+from ._exponents import divisible_exponent, joined
 from ._losses import checked
+from ._quantity import bits_of, is_quantity, unitful
+from ._range import Bits, measure_pure, shift
 
 
 def fitted(
-    args: Sequence[PyTree],
-    kwargs: dict[str, PyTree],
-    operands: PyTree,
-    where: Sequence[Spot],
+    values: Sequence[PyTree],
+    operands: Sequence[Operand],
     binding: Binding,
     roots: dict[str, int],
-) -> tuple[Binding, dict[Spot, int]]:
+) -> tuple[Binding, dict[int, int]]:
     """Return labels that put each letter's operands near one, and exponents of pure numbers.
 
     A function with a unit signature is homogeneous in each of its units. A power of two can
     therefore be factored out of the numbers, and the laws of units give its power in the result.
 
-    **Arguments:** `roots`: the divisor of the exponents of the labels of some letters.
-    **Returns:** the binding with these labels. Also, by place, the exponents of pure operands that
-    would overflow or underflow at exponent 0.
+    **Arguments:** `values`: of the operands; `roots`: the divisor of the exponents of the labels of
+    some letters.
+    **Returns:** the binding with these labels. Also, by place in `values`, the exponents of pure
+    quantities that would overflow or underflow at exponent 0. They include the factor of the unit,
+    10^-19 for eV / J: stored numbers do not change.
     """
-    groups: dict[str, list[tuple[PyTree, PyTree]]] = {}
-    pure: dict[str, list[PyTree]] = {}
-    for (role, unit, _), place in zip(operands, where, strict=True):
-        slot, index = place if type(place) is tuple else (place, None)
-        value = value_at(args, kwargs, slot, index)
-        if isinstance(unit, Unit) and unit.is_linear:
-            groups.setdefault(role.letter, []).append((place, value))
-        elif unit is None:
-            pure.setdefault(role.letter, []).append(value)
+    of: dict[str, list[PyTree]] = {}
+    beside: dict[str, list[PyTree]] = {}
+    inner: dict[int, int] = {}
+    for i, ((role, unit, _), value) in enumerate(zip(operands, values, strict=True)):
+        if unit is None:
+            beside.setdefault(role.letter, []).append(value)
+        elif isinstance(unit, Unit) and unit.is_linear:
+            of.setdefault(role.letter, []).append(value)
+            bits, span = bits_of(value), range_of(value.dtype)
+            if role.letter == "1" and bits and span and not span.holds(*bits_in(bits, unit, one)):
+                inner[i] = factor_of(unit, one)[2]
     new = dict(binding)
-    inner: dict[Spot, int] = {}
-    for letter, members in groups.items():
-        if letter == "1":
-            inner.update(_pure(members))
-        elif isinstance(bound := binding.get(letter), Unit) and bound.is_linear:
-            of, beside = [q for _, q in members], pure.get(letter, ())
-            new[letter] = centred_label(of, bound, roots.get(letter, 1), beside)
+    for letter, quantities in of.items():
+        bound = binding.get(letter)
+        if letter != "1" and isinstance(bound, Unit) and bound.is_linear:
+            pure = beside.get(letter, ())
+            new[letter] = centred_label(quantities, bound, roots.get(letter, 1), pure)
     return new, inner
 
 
@@ -110,7 +100,7 @@ def centred_label(
         return unit.plain
     middle = span.centre(low, high)
     if middle is None:
-        middle = common_label(known, unit, span).scale
+        middle = int(high) - span.highest + 2  # the largest is held
     if root > 1:
         middle = divisible_exponent(low, high, middle, root, span)
     return unit.plain.scaled(middle)
@@ -158,16 +148,3 @@ def centred_call(
     numbers = [shift(q.stored, q.scale - to.scale) for q, to in zip(moved, labels, strict=True)]
     origins = [(q.stored, q.label, to) for q, to in zip(moved, labels, strict=True)]
     return checked(operation, on_moved, numbers, origins, leaves), plain
-
-
-def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Spot, int]]:
-    """Yield the places and exponents of pure numbers that overflow or underflow at exponent 0.
-
-    The exponent includes the factor of the unit, 10^-19 for eV / J: stored numbers do not change.
-    """
-    for place, q in members:
-        bits, span = bits_of(q), range_of(q.dtype)
-        if bits is None or span is None:
-            continue
-        if not span.holds(*bits_in(bits, q.label, one)):
-            yield place, factor_of(q.label, one)[2]

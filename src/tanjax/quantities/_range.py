@@ -33,18 +33,13 @@ _SMALL = 32  # up to here Python's loop (1 us) is faster than a compiled reducti
 _LOOK: dict[type, int] = {float: 1, int: 4, bool: 0, complex: 2}
 
 
-def _learn(kind: type) -> int:
-    array = issubclass(kind, jax.Array | np.ndarray | np.generic)
-    found = _LOOK[kind] = 3 if array and not issubclass(kind, jax.core.Tracer) else 0
-    return found
-
-
 def measure(x: PyTree) -> Bits | None:
     """Return the bits of a value, or None. **Cost:** 1 us for a few numbers, one pass over many."""
     kind = type(x)
     look = _LOOK.get(kind)
     if look is None:
-        look = _learn(kind)
+        is_array = issubclass(kind, jax.Array | np.ndarray | np.generic)
+        look = _LOOK[kind] = 3 if is_array and not issubclass(kind, jax.core.Tracer) else 0
     if look == 0:
         return None
     if look == 1:
@@ -55,10 +50,7 @@ def measure(x: PyTree) -> Bits | None:
     if look == 4:
         digits = x.bit_length()
         return (digits - 1, digits) if digits else NOTHING
-    span = range_of(x.dtype)
-    if span is None:
-        return None
-    return _of_array(x)
+    return None if range_of(x.dtype) is None else _of_array(x)
 
 
 def measure_pure(x: PyTree) -> Bits | None:
@@ -109,20 +101,16 @@ def shift(x: PyTree, exponent: int) -> PyTree:
     if exponent == 0:
         return x
     if type(x) is float or type(x) is int:
-        return _ldexp(x, exponent)
+        try:
+            return math.ldexp(x, exponent)
+        except OverflowError:
+            return math.inf if x > 0 else -math.inf
     span = range_of(x.dtype) if hasattr(x, "dtype") else range_of(np.dtype(np.float32))
     if span is None or type(x) is complex:
         return x * 2.0**exponent
     for step in _steps(exponent, -span.lowest):
         x = _times(x, step)
     return x
-
-
-def _ldexp(x: float, exponent: int) -> float:
-    try:
-        return math.ldexp(x, exponent)
-    except OverflowError:
-        return math.inf if x > 0 else -math.inf
 
 
 def _times(x: PyTree, factor: float) -> Primal:

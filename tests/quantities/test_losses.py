@@ -11,7 +11,7 @@ import tanjax as tj
 import tanjax.lax as tlax
 import tanjax.numpy as tnp
 from tanjax import ScaleWarning
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 
 pytestmark = pytest.mark.core
 

@@ -17,9 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
-
-from .._show import show
-from .._table import array_type
+from tanjax.arrays import array_type, show
 
 _DIGITS = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 

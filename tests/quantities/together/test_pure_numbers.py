@@ -14,7 +14,7 @@ import pytest
 
 import tanjax as tj
 import tanjax.numpy as tnp
-from tanjax.arrays import is_quantity
+from tanjax.quantities import is_quantity
 
 FIRST = np.array([True, False])
 FUNCTIONS = {

@@ -22,9 +22,9 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
+from tanjax.arrays import array_type
 from tanjax.units import Unit
 
-from .._table import array_type
 from ._range import Bits, shift
 
 ORDINARY = (6.2e-5, 6.5e4)  # factors that every floating dtype holds

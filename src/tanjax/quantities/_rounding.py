@@ -17,8 +17,12 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, as_array, bits_of, is_quantity, settle, shift, unitful
-from tanjax.registry.quantities import checked, unscale
+from tanjax.arrays import as_array
+
+from ._exponents import settle, unscale
+from ._losses import checked
+from ._quantity import Unitful, bits_of, is_quantity, unitful
+from ._range import shift
 
 # The results of these depend on the unit of a number; `tj.jit` compiles them per unit.
 UNIT_DEPENDENT = (

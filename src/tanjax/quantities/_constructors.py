@@ -22,12 +22,11 @@ from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax._typing import Arraylike, Natural
+from tanjax.arrays import array_type, frozen, held, holds_array
 from tanjax.units import Unit
 
-from .._leaves import frozen, held, holds_array
-from .._table import array_type
+from ._quantity import Unitful, unitful
 from ._range import NOTHING, measure, measure_pure, shift
-from ._unitful import Unitful, unitful
 
 
 def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:

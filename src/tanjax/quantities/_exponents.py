@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import jax.numpy as jnp
@@ -30,8 +30,8 @@ from tanjax._typing import Primal
 from tanjax.units import Unit
 
 from ._conversion import bits_in
+from ._quantity import Unitful, bits_of, is_quantity, unitful
 from ._range import NOTHING, Bits, measure, shift
-from ._unitful import Unitful, bits_of, unitful
 
 
 def settle(stored: PyTree, label: Unit) -> Unitful:
@@ -45,18 +45,46 @@ def settle(stored: PyTree, label: Unit) -> Unitful:
     low, high = bits[0] + label.scale, bits[1] + label.scale
     if -span.inner <= low and high <= span.inner:
         return unitful(shift(stored, label.scale), label.plain, (low, high))
-    return centred(stored, label, bits, span)
-
-
-def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
-    """Move a result to the middle of the range if it has left the inner part."""
-    if -span.inner <= bits[0] and bits[1] <= span.inner:
-        return unitful(stored, label, bits)
-    middle = span.centre(*bits)
-    if not middle:  # the numbers are too far apart to move without loss
+    is_inside = -span.inner <= bits[0] and bits[1] <= span.inner
+    middle = None if is_inside else span.centre(*bits)
+    if not middle:  # or the numbers are too far apart to move without loss
         return unitful(stored, label, bits)
     moved = bits[0] - middle, bits[1] - middle
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
+
+
+def labelled(result: PyTree, unit: Unit) -> Unitful:
+    """Label a result of `through_graph`."""
+    if is_quantity(result):
+        return settle(result.stored, unit.scaled(result.label.scale))
+    return settle(result, unit) if unit.scale else unitful(result, unit)
+
+
+def plain_result(result: PyTree) -> PyTree:
+    """Return results without a unit, at exponent 0."""
+    if is_quantity(result):
+        return shift(result.stored, result.label.scale)
+    return like(result, map(plain_result, result)) if isinstance(result, list | tuple) else result
+
+
+def like(result: PyTree, items: Iterable[PyTree]) -> PyTree:
+    """Return a sequence of the class of another, also a named tuple; a list by default."""
+    if hasattr(result, "_fields"):
+        return type(result)(*items)
+    return type(result)(items) if isinstance(result, list | tuple) else list(items)
+
+
+def unscale(result: PyTree) -> PyTree:
+    """Return results at exponent 0 wherever their dtype holds them there."""
+    if is_quantity(result) and result.label.scale:
+        bits, label = bits_of(result), result.label
+        span = range_of(result.dtype)
+        if bits is None or span is None:
+            return result
+        if span.holds(bits[0] + label.scale, bits[1] + label.scale):
+            return unitful(shift(result.stored, label.scale), label.plain)
+        return result
+    return like(result, map(unscale, result)) if isinstance(result, list | tuple) else result
 
 
 def rooted(q: Unitful, power: Fraction) -> tuple[Primal, Unit]:
@@ -108,19 +136,6 @@ def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:
             part = bits_in(bits, label, unit)
             low, high = min(low, part[0]), max(high, part[1])
     return low, high
-
-
-def common_label(known: Sequence[tuple[Bits, Unit]], first: Unit, span: Range) -> Unit:
-    """Return a label in the unit of `first` at which the dtype holds the numbers of all labels.
-
-    If they are too far apart, the dtype holds the largest.
-    """
-    unit = first.plain
-    low, high = joined(known, unit)
-    if low > high or span.holds(low, high):
-        return unit
-    middle = span.centre(low, high)
-    return unit.scaled(int(high) - span.highest + 2 if middle is None else middle)
 
 
 def warn_too_wide(operation: str, low: float, high: float, dtype: DTypeLike) -> None:

@@ -13,6 +13,8 @@ Sharp edges. Only for concrete, dense operands; every other call returns `NotImp
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,22 +23,15 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
 from tanjax._typing import Function
-from tanjax.arrays import (
-    Bits,
-    Unitful,
-    bits_in,
-    convert,
-    floating,
-    is_structured,
-    measure,
-    settle,
-    shift,
-    split_unit,
-    unitful,
-    warn_too_wide,
-)
-from tanjax.registry.quantities import checked, labelled
+from tanjax.arrays import is_structured
 from tanjax.units import Unit, add_units, is_step, one, subtract_units
+
+from ._constructors import floating
+from ._conversion import bits_in, convert
+from ._exponents import labelled, settle, warn_too_wide
+from ._losses import checked
+from ._quantity import split_unit, unitful
+from ._range import Bits, measure, shift
 
 
 def span_of(a: PyTree, b: PyTree) -> Range | None:
@@ -84,43 +79,18 @@ def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> tuple[PyTree, Unit]:
     return x, one
 
 
-def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:
-    """Return `x * y` in range: see the module."""
+def multiply(raw: Function, x: PyTree, y: PyTree, sign: int = 1) -> PyTree:
+    """Return `x · y^sign`, from `raw` of both, in range: see the module."""
     found = _operands(x, y)
     if found is None:
         return NotImplemented
     a, la, p, b, lb, q, span, dtype = found
-    label = la * lb
-    sure = p[0] + q[0], p[1] + q[1]
-    return _product(raw, a, p, b, q, label, span, dtype, sure, 1)
-
-
-def divide(raw: Function, x: PyTree, y: PyTree) -> PyTree:
-    """Return `x / y` in range: see the module."""
-    found = _operands(x, y)
-    if found is None:
-        return NotImplemented
-    a, la, p, b, lb, q, span, dtype = found
-    label = la / lb
-    sure = p[0] - q[1], p[1] - q[0]
-    if q[0] > q[1]:  # the divisor is all zeros: there is nothing to keep
-        return settle(raw(_nearer(a, p, span), b), label)
-    return _product(raw, a, p, b, q, label, span, dtype, sure, -1)
-
-
-def _product(
-    raw: Function,
-    a: PyTree,
-    p: Bits,
-    b: PyTree,
-    q: Bits,
-    label: Unit,
-    span: Range,
-    dtype: DTypeLike,
-    sure: Bits,
-    sign: int,
-) -> Unitful:
-    """Return `a · b^sign` with an exponent."""
+    if sign > 0:
+        label, sure = la * lb, (p[0] + q[0], p[1] + q[1])
+    else:
+        label, sure = la / lb, (p[0] - q[1], p[1] - q[0])
+        if q[0] > q[1]:  # the divisor is all zeros: there is nothing to keep
+            return settle(raw(_nearer(a, p, span), b), label)
     fits = span.holds(*p) and span.holds(*q)
     if fits and (sure[0] > sure[1] or span.holds(*sure)):
         return settle(raw(a, b), label)
@@ -140,6 +110,9 @@ def _product(
     if not label.scale and span.holds(low, high):
         return unitful(shift(result, middle), label, (low, high))
     return settle(result, label.scaled(middle))
+
+
+divide = functools.partial(multiply, sign=-1)
 
 
 def _nearer(x: PyTree, bits: Bits, span: Range) -> PyTree:

@@ -10,7 +10,7 @@ shows it), and a natural one is in `1/unit`. The four maps translate.
     Unitful(3000.0, "m")
 
 The `label` holds the unit and a power of two. The value is the stored number times this power; its
-exponent is 0 for ordinary values. `_scaling` documents when a quantity has another exponent.
+exponent is 0 for ordinary values. `_exponents.py` documents when a quantity has another exponent.
 
 Sharp edges. The constructor converts nothing, because JAX runs it to unflatten a compiled result.
 The unit is static: plain `jax.jit` compiles again for every unit, `tj.jit` does not.
@@ -19,31 +19,48 @@ The unit is static: plain `jax.jit` compiles again for every unit, `tj.jit` does
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import math
 import operator
 import re
 from typing import Any, NoReturn, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import PyTreeDef
 from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
+from typing_extensions import TypeIs
 
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
-from tanjax._typing import AnyArray, Arraylike, DType, Natural, Places, Scalar
+from tanjax._typing import AnyArray, Arraylike, DType, Natural, Places, Primal, Scalar
+from tanjax.arrays import (
+    AbstractArray,
+    answers,
+    destructure,
+    diagonal,
+    entries_at,
+    fact,
+    frozen,
+    is_own,
+    is_structured,
+    pullback_of_destructure,
+    pullback_of_restructure,
+    pushforward_of_destructure,
+    pushforward_of_restructure,
+    register_array_type,
+    show,
+    static_field,
+    submatrix,
+    total,
+)
 from tanjax.units import Unit
+from tanjax.units.signatures import ANY, Operand, Role, Signature, bind
 
-from .. import _queries as ask
-from .._abstract import AbstractArray, static_field
-from .._leaves import frozen
-from .._register import register_array_type
-from .._show import show
-from .._table import fact, is_own
-from ..maps._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
-from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
 from ._conversion import bits_in, convert as convert, factor_of, fitting
 from ._range import Bits, measure
 from ._text import number_text
@@ -69,6 +86,13 @@ class Unitful(AbstractArray):
 
     has_unit = True
     constructor_unflattens = True
+
+    @staticmethod
+    def outside(
+        cls: type[AbstractArray], args: tuple[PyTree, ...], kwargs: dict[str, PyTree]
+    ) -> PyTree:
+        """Return `cls(*args, **kwargs)` as a quantity: `Diagonal(x * metre)` is in metres."""
+        return _outside(cls, args, kwargs)
 
     def __new__(cls, *args: PyTree, **kwargs: PyTree) -> Self:
         """Allow a quantity of quantities without hoisting: JAX's own Jacobians build them."""
@@ -218,21 +242,26 @@ class Unitful(AbstractArray):
         return self.mT
 
     def diagonal(self) -> Shaped[AnyArray, "... k"]:
-        return unitful(ask.diagonal(self.stored), self.label)
+        return unitful(diagonal(self.stored), self.label)
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[AnyArray, "... p"]:
-        return unitful(ask.entries_at(self.stored, rows, columns), self.label)
+        return unitful(entries_at(self.stored, rows, columns), self.label)
 
     def total(self) -> Shaped[AnyArray, " ..."]:
-        return unitful(ask.total(self.stored), self.label)
+        return unitful(total(self.stored), self.label)
 
     def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return unitful(ask.submatrix(self.stored, rows, columns), self.label)
+        return unitful(submatrix(self.stored, rows, columns), self.label)
 
     def inner_product(self, other: Natural) -> Scalar:
-        if type(other) is Unitful:
-            return unitful(ask.inner_product(self.stored, other.stored), self.label * other.label)
-        return unitful(ask.inner_product(self.stored, other), self.label)
+        x, (y, unit) = self.stored, split_unit(other)
+        if answers(x, "inner_product"):
+            product = x.inner_product(y)
+        elif answers(y, "inner_product"):
+            product = y.inner_product(x)
+        else:
+            product = jnp.sum(destructure(x) * destructure(y))
+        return unitful(product, self.label * unit)
 
     # -- Python's protocols ----------------------------------------------------------------------
 
@@ -400,3 +429,98 @@ def _in_unit(what: str, x: Unitful, natural: Arraylike, unit: Unit) -> Arraylike
         )
     value = natural.stored if type(natural) is Unitful else natural
     return convert(value, given, unit)
+
+
+# -- the number and the label of any value ---------------------------------------------------------
+
+
+def is_quantity(x: PyTree) -> TypeIs[Unitful]:
+    """True if a value, or a node of a tree, is a quantity."""
+    return type(x) is Unitful
+
+
+def stored_of(x: PyTree) -> Primal:
+    """Return the stored number of a quantity, and any other value itself."""
+    return x.stored if type(x) is Unitful else x
+
+
+def label_of(x: PyTree) -> Unit | None:
+    """Return the unit of a quantity, with its power of two, and `None` for other values."""
+    return x.label if type(x) is Unitful else None
+
+
+def split_unit(x: PyTree) -> tuple[PyTree, Unit]:
+    """Return the number and the unit of a value; the unit of a plain value is 1."""
+    return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
+
+
+def taken_apart(tree: PyTree) -> tuple[list[Primal], list[Unit | None], PyTreeDef]:
+    """Return the numbers and labels of the arrays of a tree, and its treedef.
+
+    Structured arrays count as leaves.
+    """
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
+    return [stored_of(x) for x in leaves], [label_of(x) for x in leaves], treedef
+
+
+# -- arrays of quantities: the unit moves outside --------------------------------------------------
+
+
+def _outside(
+    cls: type[AbstractArray], args: tuple[PyTree, ...], kwargs: dict[str, PyTree]
+) -> PyTree:
+    """Return `cls(*args, **kwargs)` as a quantity, if some fields are quantities.
+
+    **Raises:** `UnitError` if the units do not fit together, or if the type has no `units`.
+    """
+    if callable(cls.units):
+        parts = dict(zip(cls._dynamic, args, strict=False)) | kwargs
+        own = {field: split_unit(x)[1] for field, x in parts.items() if x is not None}
+        wanted, unit = cls.units(**own)
+        for field, old in own.items():
+            parts[field] = convert(stored_of(parts[field]), old, wanted.get(field, old))
+        return unitful(cls(**parts), unit)
+    if cls.units == "product":
+        return _product(cls, args)
+    name = cls.__name__
+    if cls.units is None:
+        raise UnitError(
+            message(
+                f"{name}: a field cannot be a quantity.",
+                hint=f"make it of plain numbers, `tj.Unitful({name}(...), unit)`, or say what "
+                f'the constructor does to units: `units = "field: u -> u"` in the class.',
+            )
+        )
+    signature = Signature.parse(cls.units)
+    fields = [field for field, _ in signature.roles]
+    operands: list[Operand] = []
+    given: list[tuple[PyTree, PyTree]] = [*enumerate(args), *kwargs.items()]
+    for place, value in given:
+        field = place if isinstance(place, str) else fields[place] if place < len(fields) else ""
+        role = signature.role(field) or (signature.variadic[1] if signature.variadic else None)
+        unit = label_of(value)
+        if role is None and unit is None:
+            continue
+        zero = type(value) in (int, float) and value == 0
+        operands.append((role or Role("-"), ANY if zero else unit, field or f"argument {place}"))
+    binding: dict[str, Any] = bind(name, operands)  # a `Unit` for every letter with a quantity
+
+    def plain(value: PyTree, role: Role | None) -> PyTree:
+        if not is_quantity(value) or role is None:
+            return value
+        target = units.one if role.letter == "1" else binding[role.letter]
+        return convert(value.stored, value.label, target)
+
+    roles = [role for _, role in signature.roles]
+    extra = signature.variadic[1] if signature.variadic else None
+    new_args = [plain(a, roles[i] if i < len(roles) else extra) for i, a in enumerate(args)]
+    new_kwargs = {k: plain(v, signature.role(k)) for k, v in kwargs.items()}
+    out: Any = signature.out  # a `Monomial`: the result is one array
+    unit, made = out.unit(binding), cls(*new_args, **new_kwargs)
+    return made if unit is None else unitful(made, unit)
+
+
+def _product(cls: type[AbstractArray], factors: tuple[PyTree, ...]) -> PyTree:
+    """Construct from any number of factors; the unit is the product of their units."""
+    values, units = zip(*map(split_unit, factors), strict=True)
+    return unitful(cls(*values), functools.reduce(operator.mul, units))
