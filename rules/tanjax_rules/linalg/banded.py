@@ -1,9 +1,9 @@
 r"""Systems and determinants of tridiagonal and banded matrices.
 
-The elimination of a general band pivots by rows (`kernels.band_factor`). The substitution with a triangular
-band has no pivots to choose, and Cholesky needs no exchanges. No natural cotangent here is larger
-than the matrix: that of a system is an `Outer`, and that of a determinant is the band of the
-inverse.
+The kernels eliminate a general band with row exchanges (`band_factor`). The substitution with a
+triangular band has no pivots to choose, and Cholesky needs no exchanges. No natural cotangent here
+is larger than the matrix: that of a system is an `Outer`, and that of a determinant is the band of
+the inverse.
 """
 
 from __future__ import annotations

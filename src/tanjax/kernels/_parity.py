@@ -11,11 +11,11 @@ from tanjax._typing import DenseArray
 
 
 def parity(indices: Integer[DenseArray, "*batch n"]) -> Integer[DenseArray, "*batch"]:
-    """Return 1 or -1: the determinant of the matrix of a permutation.
+    r"""Return 1 or -1: the determinant of the matrix of a permutation.
 
     A permutation of `n` numbers with `c` cycles is made of `n - c` exchanges. Every cycle has one
     smallest number, and every number finds that of its cycle by looking 1, 2, 4, … places ahead.
-    **Cost:** $O(n \\log n)$.
+    **Cost:** $O(n \log n)$.
     """
     n = indices.shape[-1]
     own = jnp.broadcast_to(jnp.arange(n, dtype=indices.dtype), indices.shape)
