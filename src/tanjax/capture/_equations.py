@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal as OneOf
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal as OneOf, Protocol, runtime_checkable
 
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
@@ -14,10 +14,8 @@ from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import Function
 from tanjax.arrays import stored_of
 
+from ._tracing import Traceable
 from ._types import aval_text, is_typed, type_text
-
-if TYPE_CHECKING:
-    from ._program import Program
 
 Kind = OneOf[
     "operation", "construct", "field", "helper", "class", "higher_order", "pullback", "primitive"
@@ -66,6 +64,46 @@ class Literal:
 Operand = Variable | Literal
 
 
+@runtime_checkable
+class Body(Protocol):
+    """A program as its readers see it: prints, pictures, interpreters. The class is `Program`."""
+
+    name: str
+    closed: Traceable
+
+    @property
+    def consts(self) -> list[Variable]: ...
+    @property
+    def inputs(self) -> list[Variable]: ...
+    @property
+    def outputs(self) -> list[Operand]: ...
+    @property
+    def out_tree(self) -> PyTreeDef: ...
+    @property
+    def out_shape(self) -> tuple[object, ...]: ...
+    @property
+    def equations(self) -> list[Equation]: ...
+    def __iter__(self) -> Iterator[Equation]: ...
+    def __len__(self) -> int: ...
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree: ...
+    def const_values(self) -> list[PyTree]: ...
+    def input_values(self, args: PyTree, kwargs: dict[str, PyTree]) -> list[PyTree]: ...
+    def result_of(self, values: Sequence[PyTree]) -> PyTree: ...
+    def takes(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool: ...
+    def has_parameters(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool: ...
+    def check(self, args: PyTree, kwargs: dict[str, PyTree]) -> None: ...
+
+
+@runtime_checkable
+class Slot(Protocol):
+    """A function among the arguments of a call under capture, and the programs traced from it."""
+
+    function: Function
+
+    @property
+    def traced(self) -> Sequence[tuple[Body, Sequence[int]]]: ...
+
+
 class SlotView:
     """A function among the arguments of an equation: the programs it was traced to."""
 
@@ -74,7 +112,7 @@ class SlotView:
     def __init__(
         self,
         function: Function,
-        programs: Sequence[Program],
+        programs: Sequence[Body],
         consts: Sequence[Sequence[Operand]],
     ) -> None:
         self.function, self.programs, self.consts = function, programs, consts
@@ -98,7 +136,7 @@ class Equation:
     inputs: tuple[Operand, ...]
     outputs: tuple[Variable | None, ...]
     params: dict[str, Any]
-    programs: dict[str, Program]
+    programs: dict[str, Body]
     slots: dict[int, SlotView]
     _lost: Callable[[], Sequence[str]]
     _place: JaxEquation | None
@@ -116,7 +154,7 @@ class Equation:
         outputs: Sequence[Variable | None],
         *,
         params: Mapping[str, Any] | None = None,
-        programs: Mapping[str, Program] | None = None,
+        programs: Mapping[str, Body] | None = None,
         place: JaxEquation | None = None,
         target: Any = None,
         eqn: Any = None,

@@ -33,7 +33,7 @@ from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, message, outside
 from tanjax._typing import AnyArray, Function
 
-from ._equations import Equation, Literal, Operand, SlotView, Variable
+from ._equations import Body, Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
 from ._notes import explain
 from ._program import Program, capture, register_walk, varies
@@ -127,7 +127,7 @@ class Interpreter:
 
     def run(
         self,
-        program: Program,
+        program: Body,
         args: Sequence[PyTree],
         kwargs: dict[str, PyTree] | None = None,
         consts: Sequence[PyTree] | None = None,
@@ -143,8 +143,7 @@ class Interpreter:
         env.update(zip(program.inputs, program.input_values(args, kwargs or {}), strict=True))
         for equation in program:
             self._step(equation, env)
-        values = [_value(x, env) for x in program.outputs]
-        return jax.tree.unflatten(program.view.out_tree, values)
+        return program.result_of([_value(x, env) for x in program.outputs])
 
     def _step(self, equation: Equation, env: dict[Variable, PyTree]) -> None:
         with _compat.placed(equation.eqn):
@@ -255,7 +254,7 @@ class Interpreter:
                 return handlers[key]
         return handlers.get(equation.name)
 
-    def _handles_in(self, program: Program) -> bool:
+    def _handles_in(self, program: Body) -> bool:
         """True if there is a handler for an equation of a program."""
         inner = lambda e: any(map(self._handles_in, e.programs.values()))
         return any(self._handler(e) or inner(e) for e in program)
@@ -275,7 +274,7 @@ class Interpreter:
                 stacklevel=outside(),
             )
 
-    def _concerns(self, program: Program) -> bool:
+    def _concerns(self, program: Body) -> bool:
         """True if a handler may apply anywhere in a program; other programs run unchanged."""
         return any(
             e.kind != "primitive"

@@ -13,8 +13,7 @@ from tanjax import _compat
 from tanjax._typing import AnyArray
 from tanjax.jaxprs import KINDS, Kind
 
-from ._equations import Equation
-from ._program import Program
+from ._equations import Body, Equation
 
 Walk = Callable[..., PyTree]
 
@@ -30,7 +29,7 @@ def walk_loop(
     return list(_WALKED[kind](equation, walk, operands)) if kind in _WALKED else None
 
 
-def _flat(program: Program, walk: Walk) -> Callable[..., list[AnyArray]]:
+def _flat(program: Body, walk: Walk) -> Callable[..., list[AnyArray]]:
     return lambda *args: list(walk(program, args))
 
 

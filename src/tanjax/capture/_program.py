@@ -34,7 +34,9 @@ from tanjax._typing import AnyArray
 from tanjax.arrays import is_quantity
 from tanjax.transforms import planned_if_lost
 
+from ._draw import plot, to_dot
 from ._equations import Equation, Operand, Variable
+from ._html import to_html
 from ._mismatch import expected, has_parameters, operands_of, other
 from ._print import program_text
 from ._replay import Replay, as_it_is, compiled, inlined, is_no_call, is_no_unit
@@ -153,20 +155,14 @@ class Program:
         return program_text(self)
 
     def _repr_html_(self) -> str:
-        from ._html import to_html
-
         return to_html(self)
 
     def to_dot(self) -> str:
         """The program in the language of Graphviz: boxes for equations, arrows with types."""
-        from ._draw import to_dot
-
         return to_dot(self)
 
     def plot(self, ax: PyTree = None) -> PyTree:
         """Draw the same picture with Matplotlib and return its `Axes`; `None` makes new ones."""
-        from ._draw import plot
-
         return plot(self, ax)
 
     @property
@@ -200,6 +196,10 @@ class Program:
             raise other(self.name, "the arguments", expected(t.tree), f"{len(given)} values")
         pairs = zip(wanted, given, strict=True)
         return [x for w, x in pairs if not isinstance(w, Static)]
+
+    def result_of(self, values: Sequence[PyTree]) -> PyTree:
+        """Return the result of the program, from the values of `outputs`."""
+        return jax.tree.unflatten(self.view.out_tree, values)
 
     def takes(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
         """True if arguments have the trees, shapes and dtypes of the capture."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -27,12 +27,8 @@ from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
 from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
 from tanjax._typing import AnyArray
 
-from ._equations import Equation, Kind, Literal, Operand, SlotView, Variable
+from ._equations import Body, Equation, Kind, Literal, Operand, Slot, SlotView, Variable
 from ._types import children, is_typed
-
-if TYPE_CHECKING:
-    from ._higher_order import Slot
-    from ._program import Program
 
 Key: TypeAlias = tuple[PyTreeDef, tuple[object, ...]]  # a typed value: its structure, its leaves
 Place: TypeAlias = tuple[int, int | str]  # an argument: its group, and its index or name
@@ -47,7 +43,7 @@ class View:
         jaxpr: OpenJaxpr,
         arguments: PyTree,
         results: Callable[[Sequence[JaxVariable]], PyTree],
-        program_of: Callable[[Any], Program],
+        program_of: Callable[[Any], Body],
     ) -> None:
         self.consts: list[Variable] = []
         self.equations: list[Equation] = []

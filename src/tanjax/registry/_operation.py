@@ -32,16 +32,16 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 import jax
 from jaxtyping import PyTree
 
-from tanjax import arrays
+from tanjax import _marks, arrays
 from tanjax._errors import RegistrationError
 from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function, Statics
 
 from . import _batched, _lowering
 from ._closures import as_partial, closes_over_tracers, held_by, holds_functions
-from ._marking import marked_call
+from ._declaration import Hidden, Implementation, Rule
 from ._natural import Convention, Kind
-from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
+from ._resolution import Resolution, resolve
 from ._table import (
     Table,
     bare_or_with,
@@ -52,7 +52,7 @@ from ._table import (
     hashable,
     is_static_value,
 )
-from .quantities import UnitFunction
+from .quantities import UnitFunction, is_traced
 
 CoreNdims: TypeAlias = tuple[int, ...] | Literal["elementwise"] | None
 Units: TypeAlias = str | Function | None  # a unit signature, or a function that handles units
@@ -139,12 +139,37 @@ class Operation:
         else:  # 5 us less than binding; a rule still gets the defaults of static arguments
             kwargs = self._defaults
         if ACTIVE[0] and capturing():
-            return marked_call(self, [*map(arrays.held, args)], kwargs)
+            return self._marked_call([*map(arrays.held, args)], kwargs)
         key = (arrays.densify_mode(), tuple(kwargs.items()), *map(type, args))
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = self._compiled[key] = self._compile(args, kwargs)
         return compiled(*args)
+
+    def _marked_call(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> PyTree:
+        """Return a call of an operation as one equation of the program under capture.
+
+        A call whose static arguments, body or rule hold tracers is traced through: no equation
+        would show what it depends on.
+        """
+        fixed = [i for i, a in enumerate(args) if is_static_value(a)]
+        if closes_over_tracers(*(args[i] for i in fixed), *self.resolve(args, statics).functions()):
+            return self.primal(*args, **statics)
+        if self.strips(args) and not is_traced(args):
+            return self.body(args, statics)[0](*args)
+
+        def run(*args: PyTree, **statics: PyTree) -> PyTree:
+            body, _ = self.body(args, statics)
+            return body(*args)
+
+        shown = [_marks.Static(a) if i in fixed else a for i, a in enumerate(args)]
+        named = {k: _marks.Static(v) for k, v in statics.items()}
+        # The literals beside a quantity decide the unit: `q + 0` fits, `q ** 2` is squared.
+        moves = _marks.is_operand if self.strips(args) else _marks.is_number
+        mode: Hashable = arrays.densify_mode(), _lowering.use_linear()
+        return _marks.marked(
+            "operation", self.name, self, run, shown, named, self.marks, mode, moves
+        )
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind as a method: the instance, a pytree or static, is the first argument."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 from jax.stages import Traced
@@ -31,11 +31,9 @@ from ._packing import unpack
 if TYPE_CHECKING:
     from tanjax.scale import Plan
 
-    from ._planning import PlannedFunction
-
 _registered: dict[str, Function] = {}
 # The options of `jax.jit` that mean the same for the pure function.
-_KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
+KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
 WITH_OPTIONS = (
     "with Refs among its arguments and the options {} it is not planned: its numbers may leave "
     "their range unseen. Leave the options out, or pass `scale=False`."
@@ -112,26 +110,34 @@ def on_held(fun: Function) -> Function:
     return without_refs(transition)
 
 
+class Planned(Protocol):
+    """A `PlannedFunction`, as calls with Refs use it."""
+
+    jitted: Function
+
+    @property
+    def plans(self) -> list[Plan]: ...
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree: ...
+    def is_plain(self, args: PyTree, kwargs: PyTree) -> bool: ...
+    def of_contents(self) -> Planned | None: ...
+
+
 class OnMemory:
     """The calls of a planned function in which arguments are Refs."""
 
     def __init__(self) -> None:
-        self._pure: PlannedFunction | None = None
+        self._pure: Planned | None = None
 
     @property
     def plans(self) -> list[Plan]:
         """The plans made so far."""
         return [] if self._pure is None else self._pure.plans
 
-    def __call__(self, planned: PlannedFunction, args: PyTree, kwargs: PyTree) -> PyTree:
+    def __call__(self, planned: Planned, args: PyTree, kwargs: PyTree) -> PyTree:
         """Run the planned program if the contents of the Refs need it, otherwise JAX's own."""
-        pure = self._pure
-        if not all(name in _KEPT for name in planned._options):
-            planned._warn(WITH_OPTIONS.format(", ".join(planned._options)))
-            return planned.jitted(*args, **kwargs)
+        pure = self._pure = self._pure or planned.of_contents()
         if pure is None:
-            fun, written = on_held(planned._fun), planned._making.written
-            pure = self._pure = type(planned)(fun, planned._options, written=written)
+            return planned.jitted(*args, **kwargs)
         given, named = held((args, kwargs))
         if pure.is_plain(given, named):
             return planned.jitted(*args, **kwargs)

@@ -26,11 +26,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tanjax import _compat
 
-from ..graph._graph import Node, Value
+from ..graph._graph import Node, ScaleGraph, Value
 from ..laws._comparisons import limit_of
 from ..numbers._interval_record import (
     Record,
@@ -41,16 +41,22 @@ from ..numbers._interval_record import (
     union,
 )
 
-if TYPE_CHECKING:
-    from ._intervals import Bounds
-
 # Growth below this many bits per iteration is rounding.
 _STILL = 1e-9
 
 Step = Callable[[Records], Records]
 
 
-def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
+class AbstractBounds(Protocol):
+    """The records of a graph as loops and branches read and change them. The class is `Bounds`."""
+
+    records: Records
+    depth: int
+
+    def run(self, graph: ScaleGraph, inputs: Records) -> Records: ...
+
+
+def bound_scan(bounds: AbstractBounds, node: Node, operands: Records) -> Records:
     body, length, loop = node.graphs[0], node.params["length"], _compat.Loop.of(node.params)
     _, fixed, start, rest = loop.cut(operands)
     carries = loop.carries
@@ -70,7 +76,7 @@ def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
     return [r if v.is_floating else None for r, v in zip(carry, values, strict=True)]
 
 
-def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
+def bound_while(bounds: AbstractBounds, node: Node, operands: Records) -> Records:
     condition, body = node.graphs
     tested, fixed, start, _ = _compat.Loop.of(node.params).cut(operands)
     bounds.run(condition, [*tested, *start])
@@ -82,7 +88,7 @@ def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
     return results
 
 
-def bound_cond(bounds: Bounds, node: Node, operands: Records) -> Records:
+def bound_cond(bounds: AbstractBounds, node: Node, operands: Records) -> Records:
     branches = [bounds.run(branch, operands[1:]) for branch in node.graphs]
     return [_union(*records) for records in zip(*branches, strict=True)]
 
@@ -91,7 +97,7 @@ def _union(*records: Record | None) -> Record | None:
     return None if None in records else reduce(union, records)  # type: ignore[arg-type]
 
 
-def _trips(bounds: Bounds, node: Node) -> float:
+def _trips(bounds: AbstractBounds, node: Node) -> float:
     """Return the most iterations of a `while` that compares a counter; 0 if unknown."""
     # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
     limit = limit_of(node.graphs[0].outputs[0].value.node)
@@ -101,7 +107,7 @@ def _trips(bounds: Bounds, node: Node) -> float:
     return 2.0**record.high + 1.0
 
 
-def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+def _iterate(bounds: AbstractBounds, step: Step, start: Records, trips: float) -> Records:
     """Return the carry over all iterations, after a last pass with that whole range.
 
     A carry that grows is held at its whole range. The others then start again, because they may
@@ -139,7 +145,7 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
 _FOLLOWED, _TRIES = 32, 3
 
 
-def _all_iterations(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+def _all_iterations(bounds: AbstractBounds, step: Step, start: Records, trips: float) -> Records:
     """Return the carry over all iterations, without extrapolation; None where it still grows."""
     bounds.depth += 1
     whole = list(start)

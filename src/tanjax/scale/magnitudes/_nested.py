@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,26 +25,23 @@ from ..graph._graph import Node, ScaleGraph
 from ..numbers._spread import choose, is_spread, parts_of
 from ..numbers._wide import Apart, Wide, align, wide
 from . import _loops
-from ._evaluation import Numbers
+from ._evaluation import AbstractRun, Numbers
 
-if TYPE_CHECKING:
-    from ._evaluate import Run
-
-Runner = Callable[["Run", Node, Numbers], Numbers]
+Runner = Callable[[AbstractRun, Node, Numbers], Numbers]
 
 
-def _call(run: Run, node: Node, xs: Numbers) -> Numbers:
+def _call(run: AbstractRun, node: Node, xs: Numbers) -> Numbers:
     return run.body(node.graphs[0], given(node.equation, xs)[0])
 
 
-def _cond(run: Run, node: Node, xs: Numbers) -> Numbers:
+def _cond(run: AbstractRun, node: Node, xs: Numbers) -> Numbers:
     if xs[0] is None:
         return [None] * len(node.outputs)
     taken = min(max(int(xs[0].array), 0), len(node.graphs) - 1)
     return run.body(node.graphs[taken], xs[1:])
 
 
-def _scan(run: Run, node: Node, xs: Numbers) -> Numbers:
+def _scan(run: AbstractRun, node: Node, xs: Numbers) -> Numbers:
     _, fixed, carry, rows = _compat.Loop.of(node.params).cut(xs)
     carries = len(carry)
     length = node.params["length"]
@@ -89,7 +86,7 @@ def _stack(column: Sequence[Any], aval: Aval) -> Wide | None:
         return Wide(np.stack([f for f, _ in pairs]), np.stack([p for _, p in pairs]))
 
 
-def _while(run: Run, node: Node, xs: Numbers) -> Numbers:
+def _while(run: AbstractRun, node: Node, xs: Numbers) -> Numbers:
     tested, fixed, carry, _ = _compat.Loop.of(node.params).cut(xs)
     test, body = node.graphs
     stopped, simulated = False, run.mode == "stored"
