@@ -1,11 +1,11 @@
 """Layer 4: operations, natural rules, `wrap_natural_pullback`, rule packs, `quantities`."""
 
 from ._declaration import Rule as Rule
-from ._lowering import lowering as lowering
 from ._natural import wrap_natural_pullback as wrap_natural_pullback
 from ._operation import (
     Operation as Operation,
     inspecting as inspecting,
+    lowering as lowering,
     operation as operation,
     operations as operations,
 )

@@ -41,6 +41,7 @@ from . import _batched, _lowering
 from ._closures import as_partial, closes_over_tracers, held_by, holds_functions
 from ._declaration import Hidden, Implementation, Rule
 from ._natural import Convention, Kind
+from ._packs import load_packs
 from ._resolution import Resolution, resolve
 from ._table import (
     Table,
@@ -59,7 +60,6 @@ Units: TypeAlias = str | Function | None  # a unit signature, or a function that
 F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
 _INSPECTORS: list[Callable[[Operation, Sequence[PyTree]], None]] = []
-_BEFORE_LOOKUP: list[Callable[[], None]] = []
 
 
 class Operation:
@@ -99,7 +99,6 @@ class Operation:
         self.marks: Cache = {}  # of captured calls
         self._for_keywords: dict[str, Function] = {}
         _OPERATIONS.append(self)
-        _lowering.on_lowering_change(self._forget)
 
     def _parse(self, static: Statics) -> None:
         self._allowed = static if isinstance(static, dict) else {}
@@ -193,8 +192,7 @@ class Operation:
 
     def resolve(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Resolution:
         """Dispatch a call (see `_resolution`); with a unit signature, on the stripped numbers."""
-        for load in _BEFORE_LOOKUP:
-            load()
+        load_packs()
         if self.strips(args):
             args = [a.stored if type(a) is arrays.Unitful else a for a in args]
         return resolve(self, tuple(map(dispatch_class, args)), statics)
@@ -407,13 +405,31 @@ def inspecting(look: Callable[[Operation, Sequence[PyTree]], None]) -> Iterator[
     """
     _INSPECTORS.append(look)
     try:
-        for op in _OPERATIONS:
-            op._forget()
+        _forget_all()
         yield
     finally:
         _INSPECTORS.remove(look)
-        for op in _OPERATIONS:
-            op._forget()
+        _forget_all()
+
+
+@contextlib.contextmanager
+def lowering(name: str) -> Iterator[None]:
+    """Choose the lowering of rules inside the context: `"linear"` (default) or `"public"`.
+
+    For tests and comparisons. Entering and leaving the context clear the compiled operations.
+    """
+    old = _lowering.choose(name)
+    try:
+        _forget_all()
+        yield
+    finally:
+        _lowering.choose(old)
+        _forget_all()
+
+
+def _forget_all() -> None:
+    for op in _OPERATIONS:
+        op._forget()
 
 
 def _inspected(op: Operation, run: Function) -> Function:
@@ -482,8 +498,3 @@ def operation(
 def operations() -> tuple[Operation, ...]:
     """Return every operation, in order of definition."""
     return tuple(_OPERATIONS)
-
-
-def before_lookup(load: Callable[[], None]) -> None:
-    """Register a function (such as one that loads rule packs) to run before a table lookup."""
-    _BEFORE_LOOKUP.append(load)
