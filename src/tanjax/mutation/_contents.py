@@ -25,10 +25,12 @@ from tanjax._typing import Function
 from tanjax.arrays import convert, is_quantity, is_structured, label_of, split_unit
 
 from ._aliases import with_paths
-from ._discharge import call_discharged
+from ._buffers import match_arguments
+from ._discharge import call_discharged, discharge
 from ._jax_refs import is_ref, is_view
 from ._refs import StructuredRef
 from ._transition import read
+from ._uses import makes_refs
 
 
 class Contents:
@@ -103,4 +105,6 @@ def _contents(
     return Contents(where, f, args, kwargs, buffers) if needed else None
 
 
-transforms.register_contents(_contents)
+transforms.register_ref_functions(
+    transforms.RefFunctions(_contents, match_arguments, discharge, makes_refs)
+)

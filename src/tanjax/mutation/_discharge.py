@@ -39,7 +39,7 @@ from jax import Array, lax
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
-from tanjax import _compat, transforms
+from tanjax import _compat
 from tanjax._errors import MutationError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr, Steps
 from tanjax._typing import Function
@@ -51,7 +51,6 @@ from ._jax_refs import is_ref, is_view
 from ._uses import (
     constants,
     equation_makes_refs,
-    makes_refs,
     open_jaxpr,
     uses,
 )
@@ -183,9 +182,6 @@ class _Results:
 def is_array(x: PyTree) -> bool:
     """True if a result of a traced function is an array, or a number that becomes one."""
     return _moves(x) or isinstance(x, int | float | complex)
-
-
-transforms.register_discharge(discharge, makes_refs)
 
 
 # -- the interpreter ---------------------------------------------------------------------------

@@ -31,10 +31,8 @@ from tanjax import arrays, transforms, units
 from tanjax.arrays import Unitful, is_inexact, is_structured
 from tanjax.units import Unit
 
-from ._buffers import GradientRefs, joined_dtype, match_arguments, matched
+from ._buffers import GradientRefs, joined_dtype, matched
 from ._refs import StructuredRef
-
-transforms.register_buffers(match_arguments)
 
 
 def zero_refs(

@@ -5,7 +5,7 @@ writes them, is a pure function of its arguments. A function of Refs is a pure f
 maps their contents to the output and to the contents afterwards. tanjax plans that pure function.
 While it needs no exponents, JAX's own program runs on the Refs.
 
-The layer above (`tanjax.mutation`) makes functions pure, and registers here how.
+The layer above (`tanjax.mutation`) makes functions pure (`_ref_functions.py`).
 
 Sharp edges. A look at a Ref copies its contents. A planned program returns new arrays, which
 tanjax writes into the Refs: it saves no memory.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import jax
@@ -23,26 +23,20 @@ from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Steps
 from tanjax._typing import Function
 
 from ._packing import unpack
+from ._ref_functions import ref_functions
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
 
-_registered: dict[str, Function] = {}
 # The options of `jax.jit` that mean the same for the pure function.
 KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
 WITH_OPTIONS = (
     "with Refs among its arguments and the options {} it is not planned: its numbers may leave "
     "their range unseen. Leave the options out, or pass `scale=False`."
 )
-
-
-def register_discharge(discharge: Function, makes_refs: Callable[[Steps], bool]) -> None:
-    """Register how to make a function pure, and which jaxprs make Refs; called by `mutation`."""
-    _registered.update(discharge=discharge, makes_refs=makes_refs)
 
 
 class UsesRefs(Exception):
@@ -53,14 +47,14 @@ def without_memory(traced: Traced) -> Traced:
     """Return a trace that has no Refs. **Raises:** `UsesRefs` if it has some."""
     closed = traced.jaxpr
     over = any(isinstance(c, jax.Ref) for c in closed.consts)
-    if over or _registered["makes_refs"](closed.jaxpr):
+    if over or ref_functions().makes_refs(closed.jaxpr):
         raise UsesRefs
     return traced
 
 
 def without_refs(fun: Function) -> Function:
     """Return the pure function of the same arguments."""
-    return _registered["discharge"](fun)
+    return ref_functions().discharge(fun)
 
 
 def are_memory(leaves: Sequence[PyTree]) -> bool:
