@@ -129,7 +129,7 @@ class Equation:
 
     __slots__ = (
         "_lost", "_place", "call", "eqn", "inputs", "kind", "name", "out_tree", "outputs",
-        "params", "programs", "slots", "target",
+        "params", "program_of", "programs", "slots", "target",
     )  # fmt: skip
     kind: Kind
     name: str
@@ -143,6 +143,7 @@ class Equation:
     # Set only for kinds that have them; others hold `None`, and a reader checks `kind` first.
     target: Function
     eqn: JaxEquation
+    program_of: Callable[[Any], Body]  # makes the program of an inner jaxpr of `eqn`
     call: Any  # a tree and its operands; the path of a field
     out_tree: tuple[PyTreeDef, Sequence[PyTree]]
 
@@ -158,6 +159,7 @@ class Equation:
         place: JaxEquation | None = None,
         target: Any = None,
         eqn: Any = None,
+        program_of: Any = None,
         call: Any = None,
         out_tree: Any = None,
         slots: Mapping[int, SlotView] | None = None,
@@ -172,6 +174,7 @@ class Equation:
             "programs": dict(programs or {}),
             "target": target,
             "eqn": eqn,
+            "program_of": program_of,
             "call": call,
             "out_tree": out_tree,
             "slots": dict(slots or {}),

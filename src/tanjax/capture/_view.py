@@ -200,7 +200,10 @@ class View:
             name, params = "jit", {"name": str(_compat.call_name(eqn))}
         elif "linear" in params:
             name, params = f"pullback[{params['linear']}]", {}
-        self._emit("primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn)
+        self._emit(
+            "primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn,
+            program_of=self._program_of,
+        )  # fmt: skip
 
 
 def _fits(mark: Mark, eqn: JaxEquation) -> bool:

@@ -98,7 +98,7 @@ class Contents:
 
 
 def _contents(
-    where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree
+    where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree = None
 ) -> Contents | None:
     """Return the call, if it is differentiated with respect to a Ref."""
     needed = any(is_ref(x) or is_view(x) for x in jax.tree.leaves(chosen))

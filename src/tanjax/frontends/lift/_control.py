@@ -17,7 +17,7 @@ from tanjax.jaxprs import Kind, names_of, nested_jaxprs
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
-from ..namespaces.signatures import TABLES
+from ..signatures import TABLES
 from ._units import NeedsCoherent, apply_signature, infer, literal_unit, unit_rule
 
 TAG = "tanjax_unit:"

@@ -16,6 +16,7 @@ from tanjax.arrays import Unitful, convert, is_inexact, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import one
 
+from ..signatures import TABLES
 from ._handler import (
     common,
     linear,
@@ -26,7 +27,6 @@ from ._handler import (
     unit_handler,
     with_unit,
 )
-from .signatures import TABLES
 
 
 @unit_handler("numpy.array", "numpy.asarray")
