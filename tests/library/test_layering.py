@@ -54,6 +54,10 @@ OPEN_CIRCLES = (
     "registry.quantities._marking -> registry.quantities._unit_function"
     " -> registry.quantities._marking",
 )
+# What a room collects from its own modules as they are imported, or what a layer tells a lower one
+# that the lower one documents for any author: no call goes up that the author did not ask for.
+COLLECTED = ("LAWS", "law", "spread_form", "unit_handler", "map_methods", "for_keyword")
+LATE_BINDINGS = 5  # rows of the table in docs/pages/design/index.md
 # Where every call of an operation passes, so that a function that asks is one call too many.
 QUESTION = r"type\([^()]*\) is (not )?Unitful|isinstance\(.*\bUnitful\b"
 ASK_BY_THEMSELVES = (
@@ -209,6 +213,42 @@ def circles(package: Path) -> list[str]:
             path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             faults.append(f"{path}:{graph[source][target]}: a circle: {' -> '.join(circle)}")
     return faults
+
+
+def late_bindings(package: Path) -> dict[str, Path]:
+    """Return what modules hand, while they are imported, to modules that they import: its name."""
+    found = {}
+    for path in modules(package):
+        tree = parsed(path)
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            and (node.level or (node.module or "").startswith(package.name))
+            for alias in node.names
+        }
+        for statement in tree.body:
+            given: list[ast.expr] = []
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                given = [statement.value.func]
+            elif isinstance(statement, ast.Assign):
+                given = [
+                    x for x in statement.targets if isinstance(x, ast.Subscript | ast.Attribute)
+                ]
+            for target in given:
+                parts = re.split(r"[.(\[]", ast.unparse(target).split("(")[0].split("[")[0])
+                name = next((p for p in parts if p.isupper()), parts[-1])
+                if parts[0] in imported and not {name, parts[0]} & set(COLLECTED):
+                    found[name] = path
+    return found
+
+
+def listed_bindings() -> list[list[list[str]]]:
+    """Return the rows of the table of late bindings: names, lower files, higher files."""
+    text = (ROOT / "docs/pages/design/index.md").read_text().split("## Late bindings")[1]
+    rows = text.split("\n## ")[0].split("| --- |")[-1].splitlines()[1:]
+    cells = [row.split("|")[1:4] for row in rows if row.startswith("|")]
+    return [[re.findall(r"`([^`]+)`", cell) for cell in row] for row in cells]
 
 
 def private_across(package: Path) -> list[str]:
@@ -457,12 +497,46 @@ def test_lists_of_open_faults_hold_only_faults_that_are_left():
     """The lists of what is not yet so hold exactly what is not yet so."""
     found = [fault.split("a circle: ")[1] for fault in circles(ROOT / "src/tanjax")]
     assert sorted(found) == sorted(OPEN_CIRCLES)
+    others = [f for root in ("src", "rules") for f in circles(ROOT / root) if "/tanjax/" not in f]
+    assert others == []
     private = {fault.split("`")[1].split(".")[0] for fault in private_across(ROOT / "src/tanjax")}
     assert sorted(private) == sorted(OPEN_LAYERS)
     asking = [(ROOT / "src/tanjax" / f"{name}.py").read_text() for name in ASK_BY_THEMSELVES]
     assert all(re.search(QUESTION + "|kind is Unitful", text) for text in asking)
     scale = ROOT / "src/tanjax/scale"
     assert all(f'"{word}"' in (scale / f"{name}.py").read_text() for name, word in HOMONYMS.items())
+
+
+def test_late_bindings_are_those_of_the_table():
+    """No lower file calls a higher one but in the few places that the design page lists."""
+    rows = listed_bindings()
+    assert len(rows) <= LATE_BINDINGS
+    for names, lower, higher in rows:
+        files = [
+            ROOT / "src" / f if f.startswith("tanjax_") else ROOT / "src/tanjax" / f
+            for f in (*lower, *higher)
+        ]
+        assert all(file.is_file() for file in files)
+        higher_texts = [file.read_text() for file in files[len(lower) :]]
+        for name in names:
+            assert any(name.split(".")[-1] in text for text in higher_texts), name
+    own = {n.split(".")[-1] for names, _, higher in rows for n in names if "torch" not in higher[0]}
+    assert late_bindings(ROOT / "src/tanjax").keys() == own
+
+
+def test_a_late_binding_is_found(tmp_path):
+    """Whatever a module hands to an imported module while it is imported is found."""
+    texts = (
+        "from tanjax.units import set_hook\nset_hook(f)",
+        "from tanjax import units\nunits.set_hook(f)",
+        "from ._base import KINDS\nKINDS[Own] = f",
+        "from . import _base\n_base.KINDS.append(f)",
+    )
+    for text in texts:
+        plant(tmp_path, {"tanjax/arrays/_bad.py": text})
+        assert late_bindings(tmp_path / "tanjax").keys() & {"set_hook", "KINDS"}, text
+    plant(tmp_path, {"tanjax/arrays/_bad.py": "from ._base import f\nx = f(1)\nY = 1\nY += 1"})
+    assert late_bindings(tmp_path / "tanjax") == {}
 
 
 def test_clean_tree_passes(tmp_path):

@@ -1,4 +1,4 @@
-"""What an operation declares and what is registered for it, as dispatch reads it."""
+"""The parts of an operation that dispatch reads: its declaration and its registrations."""
 
 from __future__ import annotations
 

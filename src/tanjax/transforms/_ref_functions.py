@@ -48,7 +48,7 @@ class Buffers(Protocol):
 
 
 class RefFunctions(NamedTuple):
-    """What `tanjax.mutation` registers.
+    """The functions that `tanjax.mutation` registers.
 
     **Fields:** `contents(where, f, args, kwargs, chosen, buffers)`: the call of `f` that is
     differentiated by `chosen` of its arguments, `None` without a Ref. `match_buffers(into, args,
