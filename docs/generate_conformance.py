@@ -19,7 +19,7 @@ import jax  # noqa: E402
 from generated_parts import renewed, write_or_check  # noqa: E402
 
 from calls import DOORS, GROUPS, SINGLE_VERSION, raw  # noqa: E402
-from tanjax.frontends.namespaces.signatures import TABLES  # noqa: E402
+from tanjax.frontends.signatures import TABLES  # noqa: E402
 
 RIGHT, ABSENT = "✓", "·"
 HEADINGS = {

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.kernels import diagonal_padding
 from tanjax.typing import Axis, DenseArray, Natural, Order, Pullback, Scalar
 
-from ..bands import Band, diagonal_padding, widths
+from ..bands import Band, widths
 from ..stacked import of_each_block
 from .gauge import composed, whole
 from .svd import thin_core

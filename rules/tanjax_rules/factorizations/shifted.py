@@ -27,9 +27,9 @@ from jax import Array, lax
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.kernels import exported
 from tanjax.typing import Columns, Function, Natural, Pullback, Scalar, SquareMatrix, Vector
 
-from ..exports import exported
 from ..shapes import columns_at_once
 from .eigh import outer, outer_sum
 from .factorize import defined, factorize_dense

@@ -14,12 +14,12 @@ from jax import Array
 from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.kernels import diagonal_columns, diagonal_padding
 from tanjax.typing import AnyArray
 
-from ..bands import Band, diagonal_padding, widths
+from ..bands import Band, widths
 from ..shapes import SquareDiagonal
 from .arithmetic import multiply_dense
-from .band_factor import within
 from .banded import FAMILY
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def from_columns(columns: Diagonals, *kinds: type) -> Band:
         return tj.Banded(
             jnp.stack([columns[k] for k in range(upper, -lower - 1, -1)]), lower, upper
         )
-    return tj.Tridiagonal(*(columns[k][within(n, k)] for k in (-1, 0, 1)))
+    return tj.Tridiagonal(*(columns[k][diagonal_columns(n, k)] for k in (-1, 0, 1)))
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def band_times_band(a: Band | Sparser, b: Band | Sparser) -> Band:
     left, right = in_columns(a), in_columns(b)
     for q, below in right.items():
         for p, column in left.items():
-            term = jnp.pad(column[within(n, -q)], diagonal_padding(n, q)) * below
+            term = jnp.pad(column[diagonal_columns(n, -q)], diagonal_padding(n, q)) * below
             out[p + q] = out[p + q] + term if p + q in out else term
     return from_columns(out, type(a), type(b))
 
@@ -72,7 +72,7 @@ def band_times_band(a: Band | Sparser, b: Band | Sparser) -> Band:
 def diagonal_solve_band(a: SquareDiagonal, b: Band) -> Band:
     """Divide every row of a band by an entry of the diagonal."""
     n = a.shape[0]
-    divided = {k: d / a.diag[within(n, -k)] for k, d in stored_diagonals(b).items()}
+    divided = {k: d / a.diag[diagonal_columns(n, -k)] for k, d in stored_diagonals(b).items()}
     columns = {k: jnp.pad(d, diagonal_padding(n, k)) for k, d in divided.items()}
     return from_columns(columns, type(b))
 

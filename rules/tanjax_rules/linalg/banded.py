@@ -1,9 +1,9 @@
 r"""Systems and determinants of tridiagonal and banded matrices.
 
-The elimination of a general band pivots by rows (`band_factor`). The substitution with a triangular
-band has no pivots to choose, and Cholesky needs no exchanges. No natural cotangent here is larger
-than the matrix: that of a system is an `Outer`, and that of a determinant is the band of the
-inverse.
+The kernels eliminate a general band with row exchanges (`band_factor`). The substitution with a
+triangular band has no pivots to choose, and Cholesky needs no exchanges. No natural cotangent here
+is larger than the matrix: that of a system is an `Outer`, and that of a determinant is the band of
+the inverse.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import Function, Natural, Pullback, Scalar
-
-from ..bands import Band, diagonal_padding, widths
-from ..dtypes import floating
-from ..shapes import DenseColumns, columns_at_once
-from ..signs import nan_unless_alike
-from .band_factor import (
+from tanjax.kernels import (
     BandFactor,
     band_factor,
     diagonal_of_rows,
+    diagonal_padding,
     inverse_band,
     pivots_and_sign,
-    rows_of,
     solve_band,
     solve_band_transposed,
     transposed_rows,
 )
+from tanjax.typing import Function, Natural, Pullback, Scalar
+
+from ..bands import Band, rows_of, widths
+from ..dtypes import floating
+from ..shapes import DenseColumns, columns_at_once
+from ..signs import nan_unless_alike
 from .determinant import phase
 from .tridiagonal_definite import DefiniteFactor, definite_factor, solve_definite
 from .woodbury import as_columns

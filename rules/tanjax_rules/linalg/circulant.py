@@ -15,12 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Complex, PyTree, Shaped
 
 import tanjax as tj
+from tanjax.kernels import transform_dtype
 from tanjax.typing import DenseArray, Natural, Scalar, SquareMatrix
 
 from ..dtypes import floating
 from ..shapes import DenseColumns, columns_at_once
 from ..signs import nan_unless_alike
-from .factored_toeplitz import wide_enough
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -47,7 +47,7 @@ def solve_circulant(a: SquareCirculant, b: DenseColumns) -> DenseColumns:
     dtype = jnp.result_type(a.column, b)
     if 0 in b.shape:
         return b.astype(dtype)
-    wide = wide_enough(dtype)
+    wide = transform_dtype(dtype)
     rows, column = (b if b.ndim == 1 else b.T).astype(wide), a.column.astype(wide)
     column = column if b.ndim == 1 else column[None, :]
     if jnp.issubdtype(wide, jnp.complexfloating):
@@ -86,11 +86,11 @@ def slogdet_circulant(a: SquareCirculant) -> tj.SlogdetResult:
 def det_circulant(a: SquareCirculant) -> Scalar:
     """Return the product of the eigenvalues: its derivative exists even if some are zero."""
     det = jnp.prod(a.eigenvalues())
-    return (det if jnp.iscomplexobj(a.column) else det.real).astype(wide_enough(a.dtype))
+    return (det if jnp.iscomplexobj(a.column) else det.real).astype(transform_dtype(a.dtype))
 
 
 def _logarithm(spectrum: Spectrum, a: SquareCirculant) -> Scalar:
-    return jnp.sum(jnp.log(jnp.abs(spectrum))).astype(jnp.finfo(wide_enough(a.dtype)).dtype)
+    return jnp.sum(jnp.log(jnp.abs(spectrum))).astype(jnp.finfo(transform_dtype(a.dtype)).dtype)
 
 
 def _sign(spectrum: Spectrum, a: SquareCirculant) -> Scalar:
@@ -98,7 +98,7 @@ def _sign(spectrum: Spectrum, a: SquareCirculant) -> Scalar:
 
     The other eigenvalues of a real matrix are conjugate pairs.
     """
-    n, dtype = a.shape[0], wide_enough(a.dtype)
+    n, dtype = a.shape[0], transform_dtype(a.dtype)
     size = jnp.abs(spectrum)
     if jnp.iscomplexobj(a.column):
         safe = jnp.where(size == 0, 1, size).astype(dtype)

@@ -16,10 +16,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.kernels import exported
 from tanjax.typing import Function, Scalar, SquareMatrix
 
 from ..dtypes import floating
-from ..exports import exported
 
 # Hints for types without an implementation: methods that need only products with the matrix.
 HINTS = {

@@ -241,6 +241,10 @@ class AbstractArray:
         inner = lambda v: v is not self and own(v)
         return jax.tree.map(lambda v: v.canonical() if own(v) else v, self, is_leaf=inner)
 
+    def _repeated(self, batch: Shape) -> AbstractArray:
+        """Return this array for each member of a batch. A type without leaves may need another."""
+        return self
+
     def free_form(self, positive: bool) -> FreeForm | None:
         """Return the free numbers of the array for `tj.free_coordinates`: by default its fields.
 

@@ -8,7 +8,7 @@ batch go through `over_batches`, and see single arrays only.
     over_batches("solve", solve, (a, b), ((5, 1), (3,)))  # 15 systems, 5 matrices factorised
 
 Sharp edges. A type without leaves cannot carry axes: an `Identity` is one matrix for a whole batch.
-As the result for each matrix of a batch it becomes a type with leaves (`COUNTED`). `jax.vmap`
+As the result for each matrix of a batch it becomes a type with leaves (`_repeated`). `jax.vmap`
 traces values, so code that reads values, such as a check of indices, runs before the map.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,10 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, message
 from tanjax._marks import helper
-from tanjax._typing import Function, Natural, Primal, Shape
+from tanjax._typing import Function, Primal, Shape
 
 from ._densify import densify_mode
 from ._table import is_own, is_structured
-
-# Functions that convert a batch of a type without leaves to a type with leaves; types add them.
-COUNTED: dict[type, Callable[[Natural, Shape], Natural]] = {}
 
 
 def batch_of(x: object) -> Shape:
@@ -99,9 +96,7 @@ def counted(out: PyTree, batch: Shape) -> PyTree:
     """Convert arrays without leaves in a result of `over_batches` to batches."""
 
     def spread(x: PyTree) -> PyTree:
-        if not is_own(x) or x._dynamic or type(x) not in COUNTED:
-            return x
-        return COUNTED[type(x)](x, batch)
+        return x._repeated(batch) if is_own(x) and not x._dynamic else x
 
     return jax.tree.map(spread, out, is_leaf=is_structured)
 

@@ -18,13 +18,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ._equations import Equation, Operand, Variable
+from ._equations import Body, Equation, Operand, Variable
 from ._print import Names, call_text, program_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from ._program import Program
 
 # Fill by the kind of a box; the colours of Okabe and Ito, as in the pictures of scale graphs.
 FILLS = {
@@ -65,7 +63,7 @@ class Arrow:
 class Picture:
     """The frames and arrows of a program: `frame`, `arrows`, `count` of boxes."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Body) -> None:
         self.names = Names()
         program_text(program, self.names)  # letters as in the print
         self.count = 0
@@ -73,7 +71,7 @@ class Picture:
         self._made: dict[Variable, int] = {}
         self.frame = self._program(program, program.name)
 
-    def _program(self, program: Program, title: str, closure: Sequence[Operand] = ()) -> Frame:
+    def _program(self, program: Body, title: str, closure: Sequence[Operand] = ()) -> Frame:
         frame = Frame(title)
         for inner in program.consts:
             self._made[inner] = self._box(frame, self.names.typed(inner), "value")
@@ -123,7 +121,7 @@ def _fill(equation: Equation) -> str:
 # -- Graphviz ----------------------------------------------------------------------------------
 
 
-def to_dot(program: Program) -> str:
+def to_dot(program: Body) -> str:
     """Return the program as Graphviz source, without any library."""
     picture = Picture(program)
     lines = [
@@ -194,7 +192,7 @@ class _Way:
 _Frames = list[tuple[str, float, float, int]]  # title, first and last line, depth
 
 
-def plot(program: Program, ax: Axes | None = None) -> Axes:
+def plot(program: Body, ax: Axes | None = None) -> Axes:
     """Draw a program from top to bottom, each value in its own lane, and return the axes.
 
     **Raises:** `ImportError` if Matplotlib is not installed.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal as OneOf
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal as OneOf, Protocol, runtime_checkable
 
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
@@ -14,10 +14,8 @@ from tanjax._jaxpr_types import Aval, JaxEquation
 from tanjax._typing import Function
 from tanjax.quantities import stored_of
 
+from ._tracing import Traceable
 from ._types import aval_text, is_typed, type_text
-
-if TYPE_CHECKING:
-    from ._program import Program
 
 Kind = OneOf[
     "operation", "construct", "field", "helper", "class", "higher_order", "pullback", "primitive"
@@ -66,6 +64,46 @@ class Literal:
 Operand = Variable | Literal
 
 
+@runtime_checkable
+class Body(Protocol):
+    """A program as its readers see it: prints, pictures, interpreters. The class is `Program`."""
+
+    name: str
+    closed: Traceable
+
+    @property
+    def consts(self) -> list[Variable]: ...
+    @property
+    def inputs(self) -> list[Variable]: ...
+    @property
+    def outputs(self) -> list[Operand]: ...
+    @property
+    def out_tree(self) -> PyTreeDef: ...
+    @property
+    def out_shape(self) -> tuple[object, ...]: ...
+    @property
+    def equations(self) -> list[Equation]: ...
+    def __iter__(self) -> Iterator[Equation]: ...
+    def __len__(self) -> int: ...
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree: ...
+    def const_values(self) -> list[PyTree]: ...
+    def input_values(self, args: PyTree, kwargs: dict[str, PyTree]) -> list[PyTree]: ...
+    def result_of(self, values: Sequence[PyTree]) -> PyTree: ...
+    def takes(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool: ...
+    def has_parameters(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool: ...
+    def check(self, args: PyTree, kwargs: dict[str, PyTree]) -> None: ...
+
+
+@runtime_checkable
+class Slot(Protocol):
+    """A function among the arguments of a call under capture, and the programs traced from it."""
+
+    function: Function
+
+    @property
+    def traced(self) -> Sequence[tuple[Body, Sequence[int]]]: ...
+
+
 class SlotView:
     """A function among the arguments of an equation: the programs it was traced to."""
 
@@ -74,7 +112,7 @@ class SlotView:
     def __init__(
         self,
         function: Function,
-        programs: Sequence[Program],
+        programs: Sequence[Body],
         consts: Sequence[Sequence[Operand]],
     ) -> None:
         self.function, self.programs, self.consts = function, programs, consts
@@ -91,20 +129,21 @@ class Equation:
 
     __slots__ = (
         "_lost", "_place", "call", "eqn", "inputs", "kind", "name", "out_tree", "outputs",
-        "params", "programs", "slots", "target",
+        "params", "program_of", "programs", "slots", "target",
     )  # fmt: skip
     kind: Kind
     name: str
     inputs: tuple[Operand, ...]
     outputs: tuple[Variable | None, ...]
     params: dict[str, Any]
-    programs: dict[str, Program]
+    programs: dict[str, Body]
     slots: dict[int, SlotView]
     _lost: Callable[[], Sequence[str]]
     _place: JaxEquation | None
     # Set only for kinds that have them; others hold `None`, and a reader checks `kind` first.
     target: Function
     eqn: JaxEquation
+    program_of: Callable[[Any], Body]  # makes the program of an inner jaxpr of `eqn`
     call: Any  # a tree and its operands; the path of a field
     out_tree: tuple[PyTreeDef, Sequence[PyTree]]
 
@@ -116,10 +155,11 @@ class Equation:
         outputs: Sequence[Variable | None],
         *,
         params: Mapping[str, Any] | None = None,
-        programs: Mapping[str, Program] | None = None,
+        programs: Mapping[str, Body] | None = None,
         place: JaxEquation | None = None,
         target: Any = None,
         eqn: Any = None,
+        program_of: Any = None,
         call: Any = None,
         out_tree: Any = None,
         slots: Mapping[int, SlotView] | None = None,
@@ -134,6 +174,7 @@ class Equation:
             "programs": dict(programs or {}),
             "target": target,
             "eqn": eqn,
+            "program_of": program_of,
             "call": call,
             "out_tree": out_tree,
             "slots": dict(slots or {}),

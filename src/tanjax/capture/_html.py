@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING
 
 from tanjax.quantities import Unitful
 
-from ._equations import Operand, Variable
+from ._equations import Body, Operand, Variable
 from ._print import Names, program_text
 from ._types import CapturedClass
-
-if TYPE_CHECKING:
-    from ._program import Program
 
 # Marks around a type while the text is made: `repr` escapes them, so no value contains them.
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -51,7 +47,7 @@ def _kind(x: Operand) -> str:
     return "class" if isinstance(kind, CapturedClass) else "structured"
 
 
-def to_html(program: Program) -> str:
+def to_html(program: Body) -> str:
     """Return the program as a fragment of HTML that brings its style."""
     text = html.escape(program_text(program, _Marked()))
     for kind, mark in _KINDS.items():

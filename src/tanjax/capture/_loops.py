@@ -15,8 +15,7 @@ from tanjax._jaxprs import inner_jaxprs
 from tanjax._typing import AnyArray
 from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested, kind_of, nested_jaxprs, with_branches
 
-from ._equations import Equation
-from ._program import Program
+from ._equations import Body, Equation
 
 Walk = Callable[..., PyTree]
 Values = Sequence[AnyArray]
@@ -44,15 +43,15 @@ class _Bodies(Nested[AnyArray]):
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
 
-    def body(self, program: Program) -> Callable[..., list[AnyArray]]:
+    def body(self, program: Body) -> Callable[..., list[AnyArray]]:
         return lambda *args: list(self.walk(program, args))
 
-    def call(self, eqn: JaxEquation, program: Program, values: Values) -> Values:
+    def call(self, eqn: JaxEquation, program: Body, values: Values) -> Values:
         body = self.body(program)
         body.__name__ = str(_compat.call_name(eqn))
         return jax.jit(body)(*values)
 
-    def checkpoint(self, eqn: JaxEquation, program: Program, values: Values) -> Values:
+    def checkpoint(self, eqn: JaxEquation, program: Body, values: Values) -> Values:
         options = {k: eqn.params[k] for k in ("policy", "prevent_cse") if k in eqn.params}
         return jax.checkpoint(self.body(program), **options)(*values)
 

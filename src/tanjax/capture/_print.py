@@ -8,17 +8,13 @@ change from version to version and are not shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tanjax.jaxprs import CALLS, LOOPS, Kind, names_of
 
-from ._equations import Equation, Literal, Operand, Variable
+from ._equations import Body, Equation, Literal, Operand, Variable
 from ._types import value_text
-
-if TYPE_CHECKING:
-    from ._program import Program
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _NAMED = names_of(*LOOPS, Kind.BRANCH, *CALLS[1:], Kind.DEVICES)
@@ -62,7 +58,7 @@ def literal_text(x: Literal) -> str:
     return value_text(value)
 
 
-def program_text(program: Program, names: Names | None = None) -> str:
+def program_text(program: Body, names: Names | None = None) -> str:
     """The whole program."""
     return "\n".join(_program(program, names or Names()))
 
@@ -72,7 +68,7 @@ def equation_text(equation: Equation, names: Names | None = None) -> str:
     return "\n".join(_equation(equation, names or Names()))
 
 
-def _program(program: Program, names: Names) -> Iterator[str]:
+def _program(program: Body, names: Names) -> Iterator[str]:
     consts = " ".join(names.typed(v) for v in program.consts)
     inputs = " ".join(names.typed(v) for v in program.inputs)
     outputs = lambda: _tuple([names(v) for v in program.outputs])

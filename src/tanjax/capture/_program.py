@@ -28,19 +28,22 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, message
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr
+from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr
 from tanjax._marks import MOVING, Static
 from tanjax._typing import AnyArray
 from tanjax.quantities import is_quantity
 from tanjax.transforms import planned_if_lost
 
+from ._draw import plot, to_dot
 from ._equations import Equation, Operand, Variable
+from ._html import to_html
 from ._mismatch import expected, has_parameters, operands_of, other
 from ._print import program_text
 from ._replay import Replay, as_it_is, compiled, inlined, is_no_call, is_no_unit
 from ._tracing import Traced, is_argument, trace
 from ._types import is_typed
 from ._view import View, skeleton
+from ._walk import Walk, varies
 
 
 def capture(f: Callable[..., PyTree]) -> Callable[..., Program]:
@@ -153,20 +156,14 @@ class Program:
         return program_text(self)
 
     def _repr_html_(self) -> str:
-        from ._html import to_html
-
         return to_html(self)
 
     def to_dot(self) -> str:
         """The program in the language of Graphviz: boxes for equations, arrows with types."""
-        from ._draw import to_dot
-
         return to_dot(self)
 
     def plot(self, ax: PyTree = None) -> PyTree:
         """Draw the same picture with Matplotlib and return its `Axes`; `None` makes new ones."""
-        from ._draw import plot
-
         return plot(self, ax)
 
     @property
@@ -200,6 +197,10 @@ class Program:
             raise other(self.name, "the arguments", expected(t.tree), f"{len(given)} values")
         pairs = zip(wanted, given, strict=True)
         return [x for w, x in pairs if not isinstance(w, Static)]
+
+    def result_of(self, values: Sequence[PyTree]) -> PyTree:
+        """Return the result of the program, from the values of `outputs`."""
+        return jax.tree.unflatten(self.view.out_tree, values)
 
     def takes(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
         """True if arguments have the trees, shapes and dtypes of the capture."""
@@ -250,7 +251,7 @@ class Program:
         operands = operands_of(self.name, self._traced, args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
             if varies(operands, self.closed.jaxpr.invars):
-                return _walk[0](self, args, kwargs)
+                return Walk().run(self, args, kwargs)
             if _marks.ACTIVE[0] and _marks.capturing():  # its equations are among the others
                 return self._joined(Replay(self.closed, lambda mark: False, as_it_is)(*operands))
             return self._joined(self._traced_again(*operands))
@@ -277,24 +278,6 @@ class Program:
     def _traced_again(self) -> Replay:
         """Replay under a trace, with the equations that the function itself would trace."""
         return Replay(self.closed, is_no_call, inlined)
-
-
-_walk: list[Callable[..., PyTree]] = []
-
-
-def register_walk(walk: Callable[..., PyTree]) -> None:
-    """Set how a program is evaluated by its typed equations; `_interpreter` calls this."""
-    _walk[:] = [walk]
-
-
-def varies(operands: Sequence[AnyArray], variables: Sequence[JaxVariable]) -> bool:
-    """True if operands vary over manual axes of a mesh over which the captured ones did not.
-
-    Then no equation of JAX can be bound unchanged: where a replicated value meets a varying one
-    JAX inserts a cast, whose transpose sums over the devices.
-    """
-    axes = _compat.varying_axes
-    return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
 
 
 def _placeholder(aval: Aval) -> Aval | jax.ShapeDtypeStruct:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -28,12 +28,8 @@ from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
 from tanjax._typing import AnyArray
 from tanjax.jaxprs import Kind as Kinds, kind_of, nested_jaxprs
 
-from ._equations import Equation, Kind, Literal, Operand, SlotView, Variable
+from ._equations import Body, Equation, Kind, Literal, Operand, Slot, SlotView, Variable
 from ._types import children, is_typed
-
-if TYPE_CHECKING:
-    from ._higher_order import Slot
-    from ._program import Program
 
 Key: TypeAlias = tuple[PyTreeDef, tuple[object, ...]]  # a typed value: its structure, its leaves
 Place: TypeAlias = tuple[int, int | str]  # an argument: its group, and its index or name
@@ -48,7 +44,7 @@ class View:
         jaxpr: OpenJaxpr,
         arguments: PyTree,
         results: Callable[[Sequence[JaxVariable]], PyTree],
-        program_of: Callable[[Any], Program],
+        program_of: Callable[[Any], Body],
     ) -> None:
         self.consts: list[Variable] = []
         self.equations: list[Equation] = []
@@ -205,7 +201,10 @@ class View:
             name, params = "jit", {"name": str(_compat.call_name(eqn))}
         elif kind_of(eqn) is Kinds.LINEAR:
             name, params = f"pullback[{params['linear']}]", {}
-        self._emit("primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn)
+        self._emit(
+            "primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn,
+            program_of=self._program_of,
+        )  # fmt: skip
 
 
 def _fits(mark: Mark, eqn: JaxEquation) -> bool:

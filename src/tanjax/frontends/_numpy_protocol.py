@@ -26,7 +26,7 @@ from tanjax._typing import Function
 from tanjax.quantities import is_quantity, label_of
 
 from .namespaces import function, holds_quantity
-from .namespaces.signatures import TABLES
+from .signatures import TABLES
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 _ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}

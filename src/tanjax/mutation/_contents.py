@@ -26,10 +26,12 @@ from tanjax.arrays import is_structured
 from tanjax.quantities import convert, is_quantity, label_of, split_unit
 
 from ._aliases import with_paths
-from ._discharge import call_discharged
+from ._buffers import match_arguments
+from ._discharge import call_discharged, discharge
 from ._jax_refs import is_ref, is_view
 from ._refs import StructuredRef
 from ._transition import read
+from ._uses import makes_refs
 
 
 class Contents:
@@ -97,11 +99,13 @@ class Contents:
 
 
 def _contents(
-    where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree
+    where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree = None
 ) -> Contents | None:
     """Return the call, if it is differentiated with respect to a Ref."""
     needed = any(is_ref(x) or is_view(x) for x in jax.tree.leaves(chosen))
     return Contents(where, f, args, kwargs, buffers) if needed else None
 
 
-transforms.register_contents(_contents)
+transforms.register_ref_functions(
+    transforms.RefFunctions(_contents, match_arguments, discharge, makes_refs)
+)

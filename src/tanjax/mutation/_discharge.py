@@ -39,7 +39,7 @@ from jax import Array, lax
 from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
-from tanjax import _compat, transforms
+from tanjax import _compat
 from tanjax._errors import MutationError, message
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, Steps
 from tanjax._jaxprs import is_literal
@@ -49,7 +49,7 @@ from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Walk, kind_of, opened
 from ._access import accumulate, is_linear, path_of, read, write
 from ._explained import explained
 from ._jax_refs import is_ref, is_view
-from ._uses import equation_makes_refs, makes_refs, uses
+from ._uses import equation_makes_refs, uses
 
 DischargeRule = Callable[[JaxEquation, list[PyTree], bool], list[PyTree]]
 
@@ -177,9 +177,6 @@ class _Results:
 def is_array(x: PyTree) -> bool:
     """True if a result of a traced function is an array, or a number that becomes one."""
     return _moves(x) or isinstance(x, int | float | complex)
-
-
-transforms.register_discharge(discharge, makes_refs)
 
 
 # -- the interpreter ---------------------------------------------------------------------------

@@ -32,10 +32,8 @@ from tanjax.arrays import is_inexact, is_structured
 from tanjax.quantities import Unitful
 from tanjax.units import Unit
 
-from ._buffers import GradientRefs, joined_dtype, match_arguments, matched
+from ._buffers import GradientRefs, joined_dtype, matched
 from ._refs import StructuredRef
-
-transforms.register_buffers(match_arguments)
 
 
 def zero_refs(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -23,14 +22,12 @@ from tanjax._typing import Function, Shape
 from tanjax.arrays import batch_of, broadcast, counted, is_structured, over_batches
 from tanjax.quantities import Unitful
 
+from ._declaration import Declaration
 from ._table import is_static_value
-
-if TYPE_CHECKING:
-    from ._operation import Operation
 
 
 def call(
-    op: Operation, function: Function, args: Sequence[PyTree], statics: dict[str, PyTree]
+    op: Declaration, function: Function, args: Sequence[PyTree], statics: dict[str, PyTree]
 ) -> PyTree:
     """Return `function(*args)`, mapped over the batches among the arguments of a call of `op`."""
     batches = batches_of(op, args)
@@ -50,7 +47,7 @@ def call(
     return counted(over_batches(op.name, one, moving, shapes), broadcast(op.name, shapes))
 
 
-def batches_of(op: Operation, args: Sequence[PyTree]) -> list[Shape] | None:
+def batches_of(op: Declaration, args: Sequence[PyTree]) -> list[Shape] | None:
     """Return the leading axes of every argument, or `None` without a batch of structured arrays."""
     if not any(map(_has_structure, args)):
         return None
@@ -64,7 +61,7 @@ def batches_of(op: Operation, args: Sequence[PyTree]) -> list[Shape] | None:
     return batches
 
 
-def cores(op: Operation, args: Sequence[PyTree]) -> list[PyTree]:
+def cores(op: Declaration, args: Sequence[PyTree]) -> list[PyTree]:
     """Replace dense arguments by shapes without a batch, for `check`; keep those that broadcast."""
     if op.elementwise:
         return list(args)
@@ -80,12 +77,12 @@ def _core(x: PyTree, batch_ndim: int) -> PyTree:
     return jax.ShapeDtypeStruct(jnp.shape(x)[batch_ndim:], jnp.result_type(x))
 
 
-def is_batched(op: Operation, args: Sequence[PyTree]) -> bool:
+def is_batched(op: Declaration, args: Sequence[PyTree]) -> bool:
     """True if an argument of the call is a batch."""
     return batches_of(op, args) is not None
 
 
-def _batch(op: Operation, place: int, x: PyTree) -> Shape:
+def _batch(op: Declaration, place: int, x: PyTree) -> Shape:
     if _is_dense(x):
         if op.core_ndims is None or is_static_value(x):
             return ()
@@ -125,7 +122,7 @@ def _number(x: PyTree) -> PyTree:
     return x.stored if type(x) is Unitful else x
 
 
-def _scalar(op: Operation, x: PyTree, batch: Shape) -> PyTree:
+def _scalar(op: Declaration, x: PyTree, batch: Shape) -> PyTree:
     """Squeeze one number per member of a batch, `(..., 1, 1)`, for an elementwise operation."""
     if op.elementwise and batch and _is_dense(x) and jnp.shape(_number(x))[-2:] == (1, 1):
         return jax.tree.map(functools.partial(jnp.squeeze, axis=(-2, -1)), x)

@@ -16,8 +16,7 @@ mode then differentiates the primal: a rule never removes a derivative that JAX 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -33,34 +32,14 @@ StructuralRule = Callable[..., tuple[PyTree, Pullback]]
 Push = Callable[..., tuple[PyTree, Function]]
 
 _LOWERING = ["linear"]
-_ON_CHANGE: list[Callable[[], None]] = []
 
 
-@contextlib.contextmanager
-def lowering(name: str) -> Iterator[None]:
-    """Choose the lowering of rules inside the context: `"linear"` (default) or `"public"`.
-
-    For tests and comparisons. Entering and leaving the context clear the compiled operations.
-    """
+def choose(name: str) -> str:
+    """Set the lowering of rules that are traced from now on, and return the one before."""
     if name not in ("linear", "public"):
         raise ValueError(f"unknown lowering {name!r}: choose 'linear' or 'public'.")
-    old = _LOWERING[0]
-    _set(name)
-    try:
-        yield
-    finally:
-        _set(old)
-
-
-def _set(name: str) -> None:
-    _LOWERING[0] = name
-    for forget in _ON_CHANGE:
-        forget()
-
-
-def on_lowering_change(function: Callable[[], None]) -> None:
-    """Register a function that clears compiled operations when the lowering changes."""
-    _ON_CHANGE.append(function)
+    old, _LOWERING[0] = _LOWERING[0], name
+    return old
 
 
 def use_linear() -> bool:

@@ -32,17 +32,18 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 import jax
 from jaxtyping import PyTree
 
-from tanjax import arrays
+from tanjax import _marks, arrays
 from tanjax._errors import RegistrationError
 from tanjax._marks import ACTIVE, Cache, capturing
 from tanjax._typing import Function, Statics
-from tanjax.quantities import UnitFunction, is_quantity, stored_of
+from tanjax.quantities import UnitFunction, is_quantity, is_traced, stored_of
 
 from . import _batched, _lowering
 from ._closures import as_partial, closes_over_tracers, held_by, holds_functions
-from ._marking import marked_call
+from ._declaration import Hidden, Implementation, Rule
 from ._natural import Convention, Kind
-from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
+from ._packs import load_packs
+from ._resolution import Resolution, resolve
 from ._table import (
     Table,
     bare_or_with,
@@ -59,7 +60,6 @@ Units: TypeAlias = str | Function | None  # a unit signature, or a function that
 F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
 _INSPECTORS: list[Callable[[Operation, Sequence[PyTree]], None]] = []
-_BEFORE_LOOKUP: list[Callable[[], None]] = []
 
 
 class Operation:
@@ -99,7 +99,6 @@ class Operation:
         self.marks: Cache = {}  # of captured calls
         self._for_keywords: dict[str, Function] = {}
         _OPERATIONS.append(self)
-        _lowering.on_lowering_change(self._forget)
 
     def _parse(self, static: Statics) -> None:
         self._allowed = static if isinstance(static, dict) else {}
@@ -139,12 +138,37 @@ class Operation:
         else:  # 5 us less than binding; a rule still gets the defaults of static arguments
             kwargs = self._defaults
         if ACTIVE[0] and capturing():
-            return marked_call(self, [*map(arrays.held, args)], kwargs)
+            return self._marked_call([*map(arrays.held, args)], kwargs)
         key = (arrays.densify_mode(), tuple(kwargs.items()), *map(type, args))
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = self._compiled[key] = self._compile(args, kwargs)
         return compiled(*args)
+
+    def _marked_call(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> PyTree:
+        """Return a call of an operation as one equation of the program under capture.
+
+        A call whose static arguments, body or rule hold tracers is traced through: no equation
+        would show what it depends on.
+        """
+        fixed = [i for i, a in enumerate(args) if is_static_value(a)]
+        if closes_over_tracers(*(args[i] for i in fixed), *self.resolve(args, statics).functions()):
+            return self.primal(*args, **statics)
+        if self.strips(args) and not is_traced(args):
+            return self.body(args, statics)[0](*args)
+
+        def run(*args: PyTree, **statics: PyTree) -> PyTree:
+            body, _ = self.body(args, statics)
+            return body(*args)
+
+        shown = [_marks.Static(a) if i in fixed else a for i, a in enumerate(args)]
+        named = {k: _marks.Static(v) for k, v in statics.items()}
+        # The literals beside a quantity decide the unit: `q + 0` fits, `q ** 2` is squared.
+        moves = _marks.is_operand if self.strips(args) else _marks.is_number
+        mode: Hashable = arrays.densify_mode(), _lowering.use_linear()
+        return _marks.marked(
+            "operation", self.name, self, run, shown, named, self.marks, mode, moves
+        )
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind as a method: the instance, a pytree or static, is the first argument."""
@@ -168,8 +192,7 @@ class Operation:
 
     def resolve(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Resolution:
         """Dispatch a call (see `_resolution`); with a unit signature, on the stripped numbers."""
-        for load in _BEFORE_LOOKUP:
-            load()
+        load_packs()
         if self.strips(args):
             args = list(map(stored_of, args))
         return resolve(self, tuple(map(dispatch_class, args)), statics)
@@ -382,13 +405,31 @@ def inspecting(look: Callable[[Operation, Sequence[PyTree]], None]) -> Iterator[
     """
     _INSPECTORS.append(look)
     try:
-        for op in _OPERATIONS:
-            op._forget()
+        _forget_all()
         yield
     finally:
         _INSPECTORS.remove(look)
-        for op in _OPERATIONS:
-            op._forget()
+        _forget_all()
+
+
+@contextlib.contextmanager
+def lowering(name: str) -> Iterator[None]:
+    """Choose the lowering of rules inside the context: `"linear"` (default) or `"public"`.
+
+    For tests and comparisons. Entering and leaving the context clear the compiled operations.
+    """
+    old = _lowering.choose(name)
+    try:
+        _forget_all()
+        yield
+    finally:
+        _lowering.choose(old)
+        _forget_all()
+
+
+def _forget_all() -> None:
+    for op in _OPERATIONS:
+        op._forget()
 
 
 def _inspected(op: Operation, run: Function) -> Function:
@@ -457,8 +498,3 @@ def operation(
 def operations() -> tuple[Operation, ...]:
     """Return every operation, in order of definition."""
     return tuple(_OPERATIONS)
-
-
-def before_lookup(load: Callable[[], None]) -> None:
-    """Register a function (such as one that loads rule packs) to run before a table lookup."""
-    _BEFORE_LOOKUP.append(load)

@@ -17,7 +17,6 @@ from importlib import metadata
 
 from tanjax._errors import RulePackError, RulePackWarning, outside
 
-from ._operation import before_lookup
 from ._table import Journal
 
 GROUP = "tanjax.rules"
@@ -120,6 +119,3 @@ def _forget_packs(modules: set[str]) -> None:
     for name in modules:
         if f"{name}.".startswith(roots):
             del sys.modules[name]
-
-
-before_lookup(load_packs)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,38 +29,17 @@ from tanjax._typing import Arraylike, Function, Pullback
 from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
+from ._declaration import Declaration, Implementation, Rule
 from ._lowering import both_modes
-from ._natural import Convention, in_jax, structural_pullback, structural_pushforward, to_natural
+from ._natural import in_jax, structural_pullback, structural_pushforward, to_natural
 from ._table import Registered, Signature, distance, is_static_value
-
-if TYPE_CHECKING:
-    from ._operation import Operation
-
-Hidden = Literal["ad", "hybrid", "natural"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Implementation:
-    """A primal for some types."""
-
-    function: Function
-    differentiate: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """A natural rule `function(*args) -> (out, natural_pullback)`, with its convention."""
-
-    function: Function
-    convention: Convention
-    hidden: Hidden = "ad"
 
 
 @dataclasses.dataclass
 class Resolution:
     """The decision for one operation, one tuple of classes and one set of static arguments."""
 
-    operation: Operation
+    operation: Declaration
     classes: Signature
     statics: dict[str, PyTree]
     implementation: Implementation | None
@@ -254,7 +232,7 @@ def _fill(fixed: dict[int, PyTree], moving: PyTree) -> list[PyTree]:
     return args
 
 
-def resolve(op: Operation, classes: Signature, statics: dict[str, PyTree]) -> Resolution:
+def resolve(op: Declaration, classes: Signature, statics: dict[str, PyTree]) -> Resolution:
     """Decide what a call on these classes does.
 
     **Raises:** `TypeError` for a list where an operation takes arrays: JAX would trace its numbers.

@@ -1,6 +1,5 @@
 """Layer 6: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
 
-from ._contents import register_contents as register_contents
 from ._control_flow import (
     associative_scan as associative_scan,
     checkpoint as checkpoint,
@@ -33,12 +32,15 @@ from ._grad import (
     vjp as vjp,
     vjp_in_fields as vjp_in_fields,
 )
-from ._into import Buffers as Buffers, register_buffers as register_buffers
 from ._jit import jit as jit
-from ._memory import register_discharge as register_discharge
 from ._natural import (
     natural_tree as natural_tree,
     structural_cotangent as structural_cotangent,
+)
+from ._ref_functions import (
+    Buffers as Buffers,
+    RefFunctions as RefFunctions,
+    register_ref_functions as register_ref_functions,
 )
 from ._scale_graph import scale_graph as scale_graph
 from ._units import times_unit as times_unit

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._typing import AnyArray, Function
@@ -27,6 +28,12 @@ from ._watch import Watch
 
 ENTRIES = 8  # entries of a case, and half its programs; the oldest is dropped: bounds memory
 _KEPT = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
+
+
+@functools.cache
+def no_flag() -> jax.Array:
+    """A flag that is not raised."""
+    return jnp.array(False)
 
 
 class Entry(NamedTuple):
@@ -50,6 +57,10 @@ class Entry(NamedTuple):
     def unwatched(self) -> Entry:
         """The entry without windows."""
         return self._replace(watch=None, windows=None, flagged=None, limits=None)
+
+    def unread(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        """Return the results of the flagged program, without reading its flag."""
+        return self.flagged(self.limits, no_flag(), *args, **kwargs)[1]  # type: ignore[misc]
 
     @property
     def grade(self) -> str:

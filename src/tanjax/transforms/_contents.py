@@ -3,7 +3,7 @@
 tanjax differentiates a function of Refs as a pure function: from their contents before to its
 output and their contents afterwards. Cotangents and tangents of a Ref are those of the array in it,
 natural. The contents afterwards are written once the derivative is computed. The layer above
-(`tanjax.mutation`) makes the function pure, and registers here how.
+(`tanjax.mutation`) makes the function pure.
 
 Sharp edges. A tangent in Refs is structural, like that of `tj.zero_tangent(ref)`. As in `jax.jvp`,
 the tangent of the state afterwards overwrites it.
@@ -12,7 +12,6 @@ the tangent of the state afterwards overwrites it.
 from __future__ import annotations
 
 import functools
-from typing import Protocol, runtime_checkable
 
 import jax
 from jaxtyping import PyTree
@@ -20,39 +19,7 @@ from jaxtyping import PyTree
 from tanjax._errors import CotangentError, describe, message
 from tanjax._typing import Function, Structural
 
-State = dict[int, PyTree]  # the contents of the Refs that are written, by their number
-
-
-@runtime_checkable
-class Contents(Protocol):
-    """A call of `f` as a function of the contents of its Refs, which are in `args`, `kwargs`."""
-
-    f: Function
-    args: tuple[PyTree, ...]
-    kwargs: dict[str, PyTree]
-
-    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> tuple[PyTree, State]: ...
-    def write(self, after: State) -> None:
-        """Write the contents after the call into the Refs."""
-
-    def write_tangents(self, tangents: PyTree, after: State) -> None:
-        """Write the tangents of the contents after the call into the tangents that are Refs."""
-
-
-_registered: dict[str, Function] = {}
-
-
-def register_contents(make: Function) -> None:
-    """Register how to make a call with Refs a function of their contents; called by `mutation`."""
-    _registered["make"] = make
-
-
-def contents(
-    where: str, f: Function, args: PyTree, kwargs: PyTree, chosen: PyTree, buffers: PyTree = None
-) -> Contents | None:
-    """Make the call that is differentiated by `chosen` of its arguments; `None` without a Ref."""
-    found: Contents | None = _registered["make"](where, f, args, kwargs, chosen, buffers)
-    return found
+from ._ref_functions import Contents
 
 
 def with_aux(call: Contents, has_aux: bool) -> Function:

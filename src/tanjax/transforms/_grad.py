@@ -24,7 +24,7 @@ from ._chosen import (
     moving_leaves,
     places,
 )
-from ._contents import contents, in_fields, is_memory, with_aux, with_state
+from ._contents import in_fields, is_memory, with_aux, with_state
 from ._eager import planned_if_lost
 from ._into import into_buffers
 from ._natural import (
@@ -33,6 +33,7 @@ from ._natural import (
     structural_cotangent,
     structural_tangent,
 )
+from ._ref_functions import ref_functions
 from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, strip, times_unit
 
 P = ParamSpec("P")
@@ -86,7 +87,7 @@ def value_and_grad(
     @functools.wraps(f)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         chosen = [args[i] for i in places("grad", args, argnums)]
-        call = contents("grad", f, args, kwargs, chosen, into)
+        call = ref_functions().contents("grad", f, args, kwargs, chosen, into)
         if call is not None:
             run = value_and_grad(
                 with_aux(call, has_aux), argnums, True, holomorphic, allow_int, into=into
@@ -147,7 +148,7 @@ def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     cotangent of a Ref is that of its contents before, as in `grad`. To differentiate its contents
     afterwards, return them from `f`.
     """
-    call = contents("vjp", f, primals, {}, primals)
+    call = ref_functions().contents("vjp", f, primals, {}, primals)
     if call is not None:
         out, pullback, (aux, after) = vjp(with_aux(call, has_aux), *call.args, has_aux=True)
         call.write(after)
@@ -200,7 +201,7 @@ def jvp(
     **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
     instance of a non-linear type (then it is unclear whether fields or arrays are meant).
     """
-    call = contents("jvp", f, tuple(primals), {}, primals)
+    call = ref_functions().contents("jvp", f, tuple(primals), {}, primals)
     if call is not None:
         (out, after), (moved, state_dot), *aux = jvp(
             with_state(call, has_aux), call.args, tangents, has_aux
@@ -237,7 +238,7 @@ def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     natural tangent per primal, and does not evaluate `f` again. Tangents of Refs are as in `jvp`.
     **Raises:** `CotangentError`, as `jvp`.
     """
-    call = contents("linearize", f, primals, {}, primals)
+    call = ref_functions().contents("linearize", f, primals, {}, primals)
     if call is not None:
         run = with_state(call, has_aux)
         (out, after), push_all, *aux = linearize(run, *call.args, has_aux=has_aux)
@@ -377,7 +378,7 @@ def _jacobian(
     @functools.wraps(f)
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
         # The contents of every Ref, chosen or not: `jax.vmap` cannot write a Ref in each row.
-        call = contents("jacobian", f, args, kwargs, (args, kwargs))
+        call = ref_functions().contents("jacobian", f, args, kwargs, (args, kwargs))
         if call is not None:
             run = _jacobian(mode, with_aux(call, has_aux), argnums, True, holomorphic)
             rows, (aux, after) = run(*call.args, **call.kwargs)

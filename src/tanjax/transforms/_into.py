@@ -3,54 +3,25 @@
 A tree of gradients per micro-batch wastes memory: it is added to another tree and thrown away. A
 backward pass with `jax.Ref`s adds each gradient to its Ref directly.
 
-The layer above (`tanjax.mutation`) defines buffers. It registers a function that finds the buffer
-of every leaf, refuses buffers that do not match, and pulls back into them. This module does the
-work of any gradient: it selects the leaves that move, strips units, and checks that the loss is a
-single number.
+The layer above (`tanjax.mutation`) defines buffers: it finds the buffer of every leaf, refuses
+buffers that do not match, and pulls back into them. This module does the work of any gradient: it
+selects the leaves that move, strips units, and checks that the loss is a single number.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._errors import describe, message
-from tanjax._typing import Function, Pullback, Scalar
-from tanjax.units import Unit
+from tanjax._typing import Function
 
 from ._chosen import Argnums, check_differentiable, moving_leaves, places
+from ._ref_functions import ref_functions
 from ._units import Stripped
-
-
-@runtime_checkable
-class Buffers(Protocol):
-    """Buffers that match the arguments of one call."""
-
-    def add(self, pullback: Pullback, loss: Scalar, unit: Unit | None) -> None:
-        """Pull back from a loss in a unit, and add the cotangents to the buffers.
-
-        `pullback` is that of `jax.vjp` for the list of the moving leaves.
-        """
-
-
-@runtime_checkable
-class _Match(Protocol):
-    def __call__(
-        self, into: PyTree, args: Sequence[PyTree], kwargs: PyTree, argnums: Argnums
-    ) -> Buffers: ...
-
-
-_registered: dict[str, _Match] = {}
-
-
-def register_buffers(match: _Match) -> None:
-    """Register how to match buffers with the arguments of a call; called once, by `mutation`."""
-    _registered["match"] = match
 
 
 def into_buffers(
@@ -67,7 +38,7 @@ def into_buffers(
     def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if not allow_int:
             check_differentiable("grad", args, argnums)
-        buffers = _registered["match"](into, args, kwargs, argnums)
+        buffers = ref_functions().match_buffers(into, args, kwargs, argnums)
         where = places("grad", args, argnums)
         leaves, join = moving_leaves([args[i] for i in where])
 

@@ -19,20 +19,15 @@ that of another array.
 from __future__ import annotations
 
 import atexit
-import functools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ._arguments import Args, Kwargs, Leaves
-from ._cases import Case, Handed, Pairs
-
-if TYPE_CHECKING:
-    from ._planning import PlannedFunction
+from ._cases import Case, Handed, Pairs, no_flag
 
 # Promise: a state is wrong for at most 9 calls. The number of calls before the check of a state,
 # and before the wait for a flag (3 calls of a loop overlap on a CPU).
@@ -68,12 +63,6 @@ def pairs_in(handed: Handed, leaves: Leaves) -> Pairs:
 def is_raised(flag: jax.Array | bool | None) -> bool:
     """Wait for a flag and read it. `item` of NumPy takes 4 us, `bool` of an array 17 us."""
     return flag is not None and bool(np.asarray(flag).item())
-
-
-@functools.cache
-def no_flag() -> jax.Array:
-    """A flag that is not raised."""
-    return jnp.array(False)
 
 
 class Late:
@@ -131,7 +120,13 @@ class Late:
                 case.swap(unread=(*case.state.unread, True))
 
 
-RUNNING: weakref.WeakSet[PlannedFunction] = weakref.WeakSet()
+class Flagged(Protocol):
+    """A function with flags that are read later: a `PlannedFunction`."""
+
+    def read_flags(self) -> None: ...
+
+
+RUNNING: weakref.WeakSet[Flagged] = weakref.WeakSet()
 
 
 @atexit.register

@@ -5,7 +5,7 @@ writes them, is a pure function of its arguments. A function of Refs is a pure f
 maps their contents to the output and to the contents afterwards. tanjax plans that pure function.
 While it needs no exponents, JAX's own program runs on the Refs.
 
-The layer above (`tanjax.mutation`) makes functions pure, and registers here how.
+The layer above (`tanjax.mutation`) makes functions pure (`_ref_functions.py`).
 
 Sharp edges. A look at a Ref copies its contents. A planned program returns new arrays, which
 tanjax writes into the Refs: it saves no memory.
@@ -15,36 +15,28 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 from jax.stages import Traced
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxpr_types import Steps
 from tanjax._typing import Function
 
 from ._packing import unpack
+from ._ref_functions import ref_functions
 
 if TYPE_CHECKING:
     from tanjax.scale import Plan
 
-    from ._planning import PlannedFunction
-
-_registered: dict[str, Function] = {}
 # The options of `jax.jit` that mean the same for the pure function.
-_KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
+KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
 WITH_OPTIONS = (
     "with Refs among its arguments and the options {} it is not planned: its numbers may leave "
     "their range unseen. Leave the options out, or pass `scale=False`."
 )
-
-
-def register_discharge(discharge: Function, makes_refs: Callable[[Steps], bool]) -> None:
-    """Register how to make a function pure, and which jaxprs make Refs; called by `mutation`."""
-    _registered.update(discharge=discharge, makes_refs=makes_refs)
 
 
 class UsesRefs(Exception):
@@ -55,14 +47,14 @@ def without_memory(traced: Traced) -> Traced:
     """Return a trace that has no Refs. **Raises:** `UsesRefs` if it has some."""
     closed = traced.jaxpr
     over = any(isinstance(c, jax.Ref) for c in closed.consts)
-    if over or _registered["makes_refs"](closed.jaxpr):
+    if over or ref_functions().makes_refs(closed.jaxpr):
         raise UsesRefs
     return traced
 
 
 def without_refs(fun: Function) -> Function:
     """Return the pure function of the same arguments."""
-    return _registered["discharge"](fun)
+    return ref_functions().discharge(fun)
 
 
 def are_memory(leaves: Sequence[PyTree]) -> bool:
@@ -112,26 +104,34 @@ def on_held(fun: Function) -> Function:
     return without_refs(transition)
 
 
+class Planned(Protocol):
+    """A `PlannedFunction`, as calls with Refs use it."""
+
+    jitted: Function
+
+    @property
+    def plans(self) -> list[Plan]: ...
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree: ...
+    def is_plain(self, args: PyTree, kwargs: PyTree) -> bool: ...
+    def of_contents(self) -> Planned | None: ...
+
+
 class OnMemory:
     """The calls of a planned function in which arguments are Refs."""
 
     def __init__(self) -> None:
-        self._pure: PlannedFunction | None = None
+        self._pure: Planned | None = None
 
     @property
     def plans(self) -> list[Plan]:
         """The plans made so far."""
         return [] if self._pure is None else self._pure.plans
 
-    def __call__(self, planned: PlannedFunction, args: PyTree, kwargs: PyTree) -> PyTree:
+    def __call__(self, planned: Planned, args: PyTree, kwargs: PyTree) -> PyTree:
         """Run the planned program if the contents of the Refs need it, otherwise JAX's own."""
-        pure = self._pure
-        if not all(name in _KEPT for name in planned._options):
-            planned._warn(WITH_OPTIONS.format(", ".join(planned._options)))
-            return planned.jitted(*args, **kwargs)
+        pure = self._pure = self._pure or planned.of_contents()
         if pure is None:
-            fun, written = on_held(planned._fun), planned._making.written
-            pure = self._pure = type(planned)(fun, planned._options, written=written)
+            return planned.jitted(*args, **kwargs)
         given, named = held((args, kwargs))
         if pure.is_plain(given, named):
             return planned.jitted(*args, **kwargs)

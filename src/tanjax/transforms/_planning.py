@@ -51,7 +51,7 @@ from ._arguments import (
     signature,
 )
 from ._making import ABSTRACT, PARTLY, SHORT, SLOW, Making, failed, is_worse, say_powers
-from ._memory import OnMemory, are_memory
+from ._memory import KEPT, WITH_OPTIONS, OnMemory, are_memory, on_held
 from ._packing import with_powers
 
 if TYPE_CHECKING:
@@ -267,15 +267,15 @@ class PlannedFunction:
         if found is None or found[0]:
             return _NOTHING
         self._given.take_away(args, kwargs, found[1])
-        known = functools.partial(_unread, entry)
-        self._note(case, known, found[1], args, kwargs, leaves, pairs, entry)
+        self._note(case, entry.unread, found[1], args, kwargs, leaves, pairs, entry)
         return found[1]
 
     def _flagged(
         self, entry: Entry, args: Args, kwargs: Kwargs, program: Any = None
     ) -> tuple[bool, PyTree] | None:
         """Return whether the flag is raised, and the results; None if `jax_debug_nans` raises."""
-        from ._late import is_raised, no_flag
+        from ._cases import no_flag
+        from ._late import is_raised
 
         try:
             program = program or entry.flagged
@@ -358,7 +358,7 @@ class PlannedFunction:
             alarms = [*(a for a in alarms if a != PARTLY), *entry.plan.unseen]
         for alarm in alarms:
             self._once(alarm) if plan.is_of_program(alarm) else self._warn(alarm)
-        program = entry.program if entry.flagged is None else functools.partial(_unread, entry)
+        program = entry.program if entry.flagged is None else entry.unread
         self._note(case, program, out, args, kwargs, leaves, pairs, entry)
         if alarms:  # the same arrays need another look, and warn again
             self.last = Last()
@@ -545,6 +545,13 @@ class PlannedFunction:
                 self._fails(error)
         return program.lower(*args, **kwargs)
 
+    def of_contents(self) -> PlannedFunction | None:
+        """Return the pure function of the contents of Refs; warn if an option has no meaning."""
+        if not all(name in KEPT for name in self._options):
+            self._warn(WITH_OPTIONS.format(", ".join(self._options)))
+            return None
+        return PlannedFunction(on_held(self._fun), self._options, written=self._making.written)
+
     def _over_hosts(self) -> PlannedFunction:
         """The same function, for calls that all processes make together."""
         if self._of_hosts is None:
@@ -589,10 +596,3 @@ class PlannedFunction:
 
     def _fails(self, error: Exception) -> None:
         warnings.warn(failed(self._making.name, error), ScaleWarning, stacklevel=outside())
-
-
-def _unread(entry: Entry, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """Return the results of a flagged program, without reading its flag."""
-    from ._late import no_flag
-
-    return entry.flagged(entry.limits, no_flag(), *args, **kwargs)[1]  # type: ignore[misc]

@@ -24,8 +24,17 @@ BASE_SYMBOLS = {
     "printing": "pixel",
     "level": "Np",
 }
-LONG: dict[str, str] = {}  # symbol -> name in full, added when a unit gets its symbol
-READERS: list[Callable[[str], object]] = []  # add a symbol to LONG; the catalogue registers one
+# The name in full of each symbol; a unit that gets a symbol adds its own, and so does a pickle.
+LONG = {
+    "kg": "kilogram",
+    "m": "metre",
+    "s": "second",
+    "A": "ampere",
+    "K": "kelvin",
+    "mol": "mole",
+    "cd": "candela",
+    "Np": "neper",
+}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LATEX = {"µ": r"\mu ", "Ω": r"\Omega ", "°": r"{}^{\circ}", "%": r"\%", "_": r"\_"} | {
     "Å": r"\AA ",
@@ -69,9 +78,6 @@ def _latex_power(symbol: str, power: Fraction) -> str:
 
 
 def _long_power(symbol: str, power: Fraction) -> str:
-    if symbol not in LONG:  # this process may not have read the symbol of a pickled unit
-        for read in READERS:
-            read(symbol)
     return _unicode_power(LONG.get(symbol, symbol), power)
 
 

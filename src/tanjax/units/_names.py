@@ -45,9 +45,6 @@ def named(name: str) -> Unit | None:
     return found
 
 
-_format.READERS.append(named)
-
-
 def remember(name: str, unit: Unit) -> Unit:
     """Give a unit to a name without one, and return the unit."""
     with _lock:

@@ -231,7 +231,8 @@ class Unit:
 
     def __reduce__(self) -> tuple[object, ...]:
         point: object = self.point and (type(self.point), tuple(self.point))
-        return _restore, (self.dimension, self.factor, self.symbols, point)
+        names = {s: _format.LONG[s] for s, _ in self.plain.symbols if s in _format.LONG}
+        return _restore, (self.dimension, self.factor, self.symbols, point, names)
 
     def __copy__(self) -> Unit:
         return self
@@ -327,8 +328,11 @@ def _restore(
     factor: Factor,
     symbols: Symbols,
     point: tuple[type, tuple[object, ...]] | None,
+    names: dict[str, str],
 ) -> Unit:
-    """Return the interned unit of a pickle."""
+    """Return the interned unit of a pickle, which brings the names in full of its symbols."""
+    for symbol, name in names.items():
+        _format.LONG.setdefault(symbol, name)
     return make(dimension, factor, symbols, point and point[0](*point[1]))
 
 

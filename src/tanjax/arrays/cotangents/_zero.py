@@ -22,7 +22,6 @@ from tanjax._typing import (
 )
 
 from .._abstract import AbstractArray, default_dtype, static_field
-from .._batches import COUNTED
 from .._leaves import as_shape
 from .._register import register_array_type
 from ._fill import Fill
@@ -109,6 +108,6 @@ class Zero(AbstractArray):
     def inner_product(self, other: Natural) -> Scalar:
         return jnp.zeros((), self.kind)
 
-
-# A `Zero` has no leaf for leading axes; a `Fill` with one zero per array has.
-COUNTED[Zero] = lambda x, batch: Fill(jnp.zeros(batch, x.kind), x.size_)
+    def _repeated(self, batch: Shape) -> Fill:
+        """Return a `Fill` with one zero for each array: it has a leaf for the axes of the batch."""
+        return Fill(jnp.zeros(batch, self.kind), self.size_)

@@ -23,7 +23,6 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, default_dtype, static_field
-from .._batches import COUNTED
 from .._leaves import as_size
 from .._register import register_array_type
 from ..cotangents._zero import Zero
@@ -109,9 +108,9 @@ class Identity(AbstractArray):
     def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(ask.diagonal(other))
 
-
-# An `Identity` has no leaf for leading axes; a diagonal of ones has.
-COUNTED[Identity] = lambda x, batch: Diagonal(jnp.ones((*batch, x.n), x.kind))
+    def _repeated(self, batch: Shape) -> Diagonal:
+        """Return a diagonal of ones: it has a leaf for the axes of the batch."""
+        return Diagonal(jnp.ones((*batch, self.n), self.kind))
 
 
 def _count(n: int) -> int:

@@ -7,11 +7,10 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, export, lax
+from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Integer, Shaped
 
-from tanjax._compat import align
 from tanjax._errors import ShapeError, describe
 from tanjax._typing import (
     AnyArray,
@@ -26,6 +25,7 @@ from tanjax._typing import (
     Scalar,
     Shape,
 )
+from tanjax.kernels import parity
 
 from .. import _queries as ask
 from .._abstract import (
@@ -102,24 +102,8 @@ class Permutation(AbstractArray):
         return jnp.vectorize(inverse, signature="(n)->(n)")(self.indices)
 
     def sign(self) -> Shaped[Array, " ..."]:
-        r"""The parity, 1 or -1, of the dtype of the matrix: its determinant.
-
-        A permutation of `n` numbers with `c` cycles is made of `n - c` exchanges. Every cycle has
-        one smallest number, and every number finds that of its cycle by looking 1, 2, 4, … places
-        ahead. **Cost:** $O(n \log n)$, without a loop over numbers.
-        """
-        n = self.indices.shape[-1]
-        own = jnp.broadcast_to(jnp.arange(n, dtype=self.indices.dtype), self.indices.shape)
-        known = not export.is_symbolic_dim(n)
-        steps = max(n - 1, 0).bit_length() if known else jnp.iinfo(own.dtype).bits
-
-        def look(_: DenseArray, state: tuple[DenseArray, DenseArray]) -> tuple[DenseArray, ...]:
-            smallest, ahead = (jnp.take_along_axis(x, state[1], axis=-1) for x in state)
-            return jnp.minimum(state[0], smallest), ahead
-
-        smallest, _ = lax.fori_loop(0, steps, look, align((own, self.indices)))
-        exchanges = n - jnp.sum(smallest == own, axis=-1)
-        return (1 - 2 * (exchanges % 2)).astype(self.kind)
+        """Return the parity, 1 or -1, in the dtype of the matrix: its determinant."""
+        return parity(self.indices).astype(self.kind)
 
     def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         columns = jnp.arange(self.indices.shape[-1], dtype=self.indices.dtype)

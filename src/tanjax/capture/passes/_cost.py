@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tanjax._errors import CaptureError, describe, message
 from tanjax.jaxprs import Kind, names_of
 
-from .._equations import Equation
+from .._equations import Body, Equation
 from .._print import classes
 from .._program import Program
 from ._flops import Cost, cost_of_equation, trips
@@ -134,7 +134,7 @@ def cost(program: Program) -> CostTable:
     return CostTable(program.name, list(_rows(program, 0, 1, True)))
 
 
-def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Iterator[CostRow]:
+def _rows(program: Body, depth: int, times: int | None, exact: bool) -> Iterator[CostRow]:
     for equation in program:
         own = _own(equation).times(times or 1)
         outs = ", ".join(v.type for v in equation.outputs if v is not None)

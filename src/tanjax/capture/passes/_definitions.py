@@ -13,15 +13,14 @@ from tanjax._typing import DType, Natural, Shape
 from tanjax.arrays import destructure, is_structured
 from tanjax.quantities import is_quantity, stored_of
 
-from .._equations import Equation, Literal, Operand, Variable
-from .._program import Program
+from .._equations import Body, Equation, Literal, Operand, Variable
 from ._pass import Rewriter
 
 
 class Walk:
     """One run of a program: the equation of each value, the users of each value, and the values."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Body) -> None:
         self.made_by: dict[Variable, Equation] = {}
         self.users: dict[Variable, list[Equation | None]] = {}  # `None`: the program returns it
         self.env: Mapping[Variable, PyTree] = {}
@@ -67,7 +66,7 @@ class Walker(Rewriter):
         found: Walk = self.frame
         return found
 
-    def frame_of(self, program: Program) -> Walk:
+    def frame_of(self, program: Body) -> Walk:
         return Walk(program)
 
     def _step(self, equation: Equation, env: dict[Variable, PyTree]) -> None:

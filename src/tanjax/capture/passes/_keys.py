@@ -21,8 +21,7 @@ from tanjax._marks import Static
 from tanjax._typing import AnyArray
 from tanjax.jaxprs import LOOPS, Kind, Loop, kind_of, names_of, nested_jaxprs
 
-from .._equations import Equation, Literal, Operand, Variable
-from .._program import Program
+from .._equations import Body, Equation, Literal, Operand, Variable
 
 Leaf: TypeAlias = "JaxVariable | Static | _Number"
 Key = tuple[PyTreeDef, tuple[Leaf, ...]]  # the structure, and the leaves
@@ -64,7 +63,7 @@ class _Number:
 class Scope:
     """A program in an equation, with the pairs of its variables and those outside."""
 
-    program: Program
+    program: Body
     outer: Mapping[JaxVariable, JaxVariable]
 
     def key_outside(self, key: Key) -> Key | None:

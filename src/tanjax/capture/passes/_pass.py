@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, describe, message
 
+from .._equations import Body
 from .._interpreter import Interpreter
 from .._program import Program
 
@@ -34,13 +35,13 @@ class Rewriter(Interpreter):
     def frame(self) -> Any:
         return self._frames[-1]
 
-    def frame_of(self, program: Program) -> Any:
+    def frame_of(self, program: Body) -> Any:
         """Return the state of one run of a program, also of inner ones; `None` by default."""
         return None
 
     def run(
         self,
-        program: Program,
+        program: Body,
         args: Sequence[PyTree],
         kwargs: dict[str, PyTree] | None = None,
         consts: Sequence[PyTree] | None = None,

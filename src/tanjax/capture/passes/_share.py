@@ -23,9 +23,8 @@ from tanjax._jaxpr_types import JaxVariable
 from tanjax._typing import AnyArray, Function, Natural
 from tanjax.operations import Factorization
 
-from .._equations import Equation, Variable
+from .._equations import Body, Equation, Variable
 from .._interpreter import handles
-from .._program import Program
 from . import _factors
 from ._keys import Key, is_branch, key_of, runs_often, scopes, values_by_variable, values_outside
 from ._pass import Pass, Rewriter
@@ -53,10 +52,10 @@ class ShareFactorizations(Rewriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._given: dict[Program, dict[Key, Factorization]] = {}
-        self._counts: dict[Program, Counter[Key]] = {}
+        self._given: dict[Body, dict[Key, Factorization]] = {}
+        self._counts: dict[Body, Counter[Key]] = {}
 
-    def frame_of(self, program: Program) -> Frame:
+    def frame_of(self, program: Body) -> Frame:
         often = {key for key, count in self._uses(program).items() if count > 1}
         return Frame(often, self._given.get(program, {}))
 
@@ -89,7 +88,7 @@ class ShareFactorizations(Rewriter):
 
     # -- uses ------------------------------------------------------------------------------
 
-    def _uses(self, program: Program) -> Counter[Key]:
+    def _uses(self, program: Body) -> Counter[Key]:
         """Count how often a program needs factors of each matrix; a use in a loop counts twice."""
         if program not in self._counts:
             found: Counter[Key] = Counter()

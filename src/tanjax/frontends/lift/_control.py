@@ -17,7 +17,7 @@ from tanjax.jaxprs import CALLS, LOOPS, Branches, Kind, Loop, Walk, kind_of, ope
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Found, Signature, describe_unit, zero_of
 
-from ..namespaces.signatures import TABLES
+from ..signatures import TABLES
 from ._units import (
     REGISTERED,
     UNIT_RULES,

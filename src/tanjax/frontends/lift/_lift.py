@@ -43,8 +43,7 @@ from tanjax.quantities import (
 from tanjax.units import Unit
 from tanjax.units.signatures import AnyUnit, Signature
 
-from ..namespaces import lifted_by
-from ..namespaces.signatures import TABLES
+from ..signatures import TABLES
 from ._closure import closure_fingerprint, unchanged
 from ._control import TAG, TAGGED, infer
 from ._structure import interpret
@@ -124,7 +123,6 @@ def register(primitive: str, signature: str) -> None:
 
 
 lift.register = register  # type: ignore[attr-defined]
-lifted_by(lift)
 
 
 class _OfLeaves:

@@ -1,7 +1,7 @@
 """JAX's namespaces on quantities: the effect of each function on units, and its calls.
 
-A signature in `signatures/` describes most functions. If the unit depends on flags, values or
-functions, a handler (`_handler.py`) strips, computes and labels.
+A signature in `frontends/signatures/` describes most functions. If the unit depends on flags,
+values or functions, a handler (`_handler.py`) strips, computes and labels.
 """
 
 from ._namespace import (
@@ -12,7 +12,4 @@ from ._namespace import (
     numpy_namespace as numpy_namespace,
     scipy_modules as scipy_modules,
 )
-from ._structured import (
-    lifted_by as lifted_by,
-    of_structured as of_structured,
-)
+from ._structured import of_structured as of_structured

@@ -16,8 +16,8 @@ from jaxtyping import PyTree
 from tanjax._typing import Function
 from tanjax.quantities import is_quantity
 
+from ..signatures import TABLES
 from ._handler import HANDLERS, ungraphed, unit_function
-from .signatures import TABLES
 
 Choice = Callable[..., str]
 

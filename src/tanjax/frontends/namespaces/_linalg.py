@@ -14,8 +14,8 @@ from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_uni
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit
 
+from ..signatures import TABLES
 from ._handler import common, linear, pure, unit_function, unit_handler
-from .signatures import TABLES
 
 
 @unit_handler("linalg.det", "scipy.linalg.det")

@@ -39,6 +39,7 @@ from tanjax.quantities import (
     unscale,
 )
 
+from ..signatures import TABLES
 from . import (
     _by_flags as _by_flags,
     _functional as _functional,
@@ -53,7 +54,6 @@ from ._array_api import ARRAY_API
 from ._handler import ALWAYS, HANDLERS
 from ._powers import DEGREES
 from ._structured import LIFTED, holds_structured, of_structured
-from .signatures import TABLES
 
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 _TABLE_OF = {module: table for table, module in _MODULES.items()}

@@ -16,6 +16,7 @@ from tanjax.arrays import is_inexact
 from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_unit
 from tanjax.units import one
 
+from ..signatures import TABLES
 from ._handler import (
     common,
     linear,
@@ -26,7 +27,6 @@ from ._handler import (
     unit_handler,
     with_unit,
 )
-from .signatures import TABLES
 
 
 @unit_handler("numpy.array", "numpy.asarray")

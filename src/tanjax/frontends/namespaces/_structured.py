@@ -6,15 +6,13 @@ structure for the flags that it supports (`upper`, `UPLO`, an offset) and densif
 for others.
 
     tanjax.numpy.linalg.cholesky(Symmetric(a), upper=True)
-
-Sharp edge: `lift` itself builds on the namespaces, so `lifted_by` passes it in.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 import jax
 import numpy as np
@@ -24,6 +22,8 @@ from jaxtyping import PyTree
 from tanjax._typing import Function
 from tanjax.arrays import is_structured
 from tanjax.quantities import is_quantity
+
+from ..lift import lift
 
 # JAX's functions without an operation that `tj.lift` supports: elementwise functions that keep
 # zeros, and the functions they consist of.
@@ -38,13 +38,6 @@ LIFTED = frozenset(
     )
     for name in names.split()
 )
-
-_LIFT: list[Callable[[Function], Function]] = []
-
-
-def lifted_by(lift: Callable[[Function], Function]) -> None:
-    """Set the function that lifts JAX's functions to structured arrays."""
-    _LIFT[:] = [lift]
 
 
 def holds_structured(values: PyTree) -> bool:
@@ -134,4 +127,4 @@ def _of_arrays(
         args, kwargs = jax.tree.unflatten(tree, [leaves[i] for i in sorted(leaves)])
         return raw(*args, **kwargs)
 
-    return _LIFT[0](on_arrays)
+    return lift(on_arrays)

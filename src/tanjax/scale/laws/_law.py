@@ -25,21 +25,22 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from jax import Array
 
 from tanjax._jaxpr_types import JaxEquation
 
-from ..graph._graph import Exponents, Node, Value
+from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
 from ..numbers._interval_record import Record, Records
 from ..numbers._wide import Apart, Numbers, Wide
 from ._vanish import HARMFUL, Divides, Vanish
 
-if TYPE_CHECKING:  # which reads this module
-    from ._rows import RowLaw
-
+Thing: TypeAlias = Use | Value  # a thing with an exponent
+Term = tuple[int, Thing]
+Row = tuple[Term, ...]
+RowLaw = Callable[[Node, Magnitudes], Iterable[Row]]
 Evaluate = Callable[[Node, list[Wide]], list[Wide]]
 Bound = Callable[[Node, Records], Records]
 Work = float | Callable[[Node, list[Wide]], float]

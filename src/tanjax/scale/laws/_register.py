@@ -18,7 +18,7 @@ from tanjax.jaxprs import KINDS, Kind
 from tanjax.units.signatures import Many, Monomial, Out, Several, Signature
 
 from . import _rows as rows_of
-from ._law import LAWS, Bound, Evaluate, Law, Replay, Work, write
+from ._law import LAWS, Bound, Evaluate, Law, Replay, RowLaw, Work, write
 
 _CALL = "call"
 
@@ -27,7 +27,7 @@ def register_law(
     primitive: Primitive | str,
     signature: str,
     *,
-    rows: rows_of.RowLaw | None = None,
+    rows: RowLaw | None = None,
     evaluate: Evaluate | None = None,
     spread: bool = False,
     work: Work = 1.0,

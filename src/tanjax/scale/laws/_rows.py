@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,14 +29,10 @@ from tanjax.units.signatures import Each, Monomial, Signature
 from ..graph._graph import Magnitudes, Node, Use, Value
 from ._forms import reducer_of
 from ._identities_powers import meant, number_of
-from ._law import LAWS, Law
+from ._law import LAWS, Law, Row, Thing
 from ._range import exponents, fits_at_zero
 
-Thing: TypeAlias = Use | Value  # a thing with an exponent
 T = TypeVar("T", bound=Thing)
-Term = tuple[int, Thing]
-Row = tuple[Term, ...]
-RowLaw = Callable[[Node, Magnitudes], Iterable[Row]]
 
 
 def rows_of(node: Node, m: Magnitudes) -> list[Row]:

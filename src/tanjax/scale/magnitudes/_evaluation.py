@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tanjax._typing import AnyArray
 
-from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
 from ..numbers._wide import Wide
 
 OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
@@ -60,3 +60,19 @@ class Evaluation(NamedTuple):
     beyond: bool
     again: dict[str, Evaluation]
     env: Sequence[Wide | None] | None
+
+
+class AbstractRun(Protocol):
+    """The state of a run as loops and branches read and change it. The class is `Run`."""
+
+    work: float
+    runs: int
+    mode: str
+    magnitudes: list[Magnitude | None]
+    estimated: bool
+    depth: int
+    must_end: bool
+
+    def body(self, graph: ScaleGraph, operands: Sequence[Wide | None]) -> Numbers: ...
+    def never_ends(self, node: Node) -> None: ...
+    def skip(self, node: Node, reason: str) -> None: ...

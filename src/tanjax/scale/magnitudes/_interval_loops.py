@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tanjax._jaxpr_types import JaxEquation
 from tanjax.jaxprs import LOOPS, Branches, Kind, Loop, Nested
@@ -42,13 +42,19 @@ from ..numbers._interval_record import (
     union,
 )
 
-if TYPE_CHECKING:
-    from ._intervals import Bounds
-
 # Growth below this many bits per iteration is rounding.
 _STILL = 1e-9
 
 Step = Callable[[Records], Records]
+
+
+class AbstractBounds(Protocol):
+    """The records of a graph as loops and branches read and change them. The class is `Bounds`."""
+
+    records: Records
+    depth: int
+
+    def run(self, graph: ScaleGraph, inputs: Records) -> Records: ...
 
 
 class BoundNested(Nested["Record | None"]):
@@ -56,7 +62,7 @@ class BoundNested(Nested["Record | None"]):
 
     enters = (*LOOPS, Kind.BRANCH)
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: AbstractBounds) -> None:
         self.bounds = bounds
 
     def scan(self, eqn: JaxEquation, loop: Loop) -> Records:
@@ -96,7 +102,7 @@ def _union(*records: Record | None) -> Record | None:
     return None if None in records else reduce(union, records)  # type: ignore[arg-type]
 
 
-def _trips(bounds: Bounds, test: ScaleGraph) -> float:
+def _trips(bounds: AbstractBounds, test: ScaleGraph) -> float:
     """Return the most iterations of a `while` that compares a counter; 0 if unknown."""
     # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
     limit = limit_of(test.outputs[0].value.node)
@@ -106,7 +112,7 @@ def _trips(bounds: Bounds, test: ScaleGraph) -> float:
     return 2.0**record.high + 1.0
 
 
-def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+def _iterate(bounds: AbstractBounds, step: Step, start: Records, trips: float) -> Records:
     """Return the carry over all iterations, after a last pass with that whole range.
 
     A carry that grows is held at its whole range. The others then start again, because they may
@@ -144,7 +150,7 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
 _FOLLOWED, _TRIES = 32, 3
 
 
-def _all_iterations(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+def _all_iterations(bounds: AbstractBounds, step: Step, start: Records, trips: float) -> Records:
     """Return the carry over all iterations, without extrapolation; None where it still grows."""
     bounds.depth += 1
     whole = list(start)

@@ -20,17 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tanjax.jaxprs import Kind, trips
 
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._forms import is_float
 from ..numbers._wide import Wide, magnitude_of, normalised
-from ._evaluation import Numbers
-
-if TYPE_CHECKING:
-    from ._evaluate import Run
+from ._evaluation import AbstractRun, Numbers
 
 # The share of the remaining budget that a loop may take, outermost and inside another loop.
 _SHARE, _INNER_SHARE = 0.9, 0.1
@@ -46,7 +43,7 @@ Step = Callable[[Numbers, int], Numbers | None]
 
 
 def run_loop(
-    run: Run,
+    run: AbstractRun,
     node: Node,
     carry: Numbers,
     step: Step,

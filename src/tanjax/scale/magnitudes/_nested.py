@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +24,13 @@ from ..graph._graph import Node, ScaleGraph
 from ..numbers._spread import choose, is_spread, parts_of
 from ..numbers._wide import Apart, Wide, align, wide
 from . import _loops
-from ._evaluation import Numbers
-
-if TYPE_CHECKING:
-    from ._evaluate import Run
+from ._evaluation import AbstractRun, Numbers
 
 
 class _Runs(Nested["Wide | None"]):
     """The meaning of a node with nested graphs: numbers in, numbers out."""
 
-    def __init__(self, run: Run, node: Node) -> None:
+    def __init__(self, run: AbstractRun, node: Node) -> None:
         self.run, self.node = run, node
 
     def call(self, eqn: JaxEquation, program: ScaleGraph, values: Numbers) -> Numbers:
@@ -156,6 +153,6 @@ def can_run(primitive: str) -> bool:
     return KINDS.get(primitive) not in (None, Kind.OPAQUE, Kind.DEVICES)
 
 
-def run_nested(run: Run, node: Node, operands: Numbers) -> Numbers:
+def run_nested(run: AbstractRun, node: Node, operands: Numbers) -> Numbers:
     """Return the results of a node with nested graphs."""
     return _Runs(run, node).enter(node.equation, node.graphs, operands)

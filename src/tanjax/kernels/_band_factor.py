@@ -20,10 +20,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, PyTree, Shaped
 
-import tanjax as tj
+from tanjax import _compat
 
-from ..bands import diagonal_padding
-from ..exports import exported
+from ._exported import exported
 
 
 @exported
@@ -45,23 +44,21 @@ class BandFactor(NamedTuple):
         return self.multipliers.shape[1]
 
 
-def within(n: int, offset: int) -> slice:
+def diagonal_columns(n: int, offset: int) -> slice:
     """Return the columns in which a diagonal has entries; for `-offset`, the rows."""
     return slice(max(0, offset), max(n - max(0, -offset), 0))
 
 
-def rows_of(a: Shaped[tj.AbstractArray, "n n"], lower: int, upper: int) -> Shaped[Array, "n width"]:
-    """Return the band of a matrix, by rows."""
-    n, offsets = a.shape[0], range(-lower, upper + 1)
-    columns = [jnp.pad(a.off_diagonal(k), diagonal_padding(n, -k)) for k in offsets]
-    return jnp.stack(columns, axis=1)
+def diagonal_padding(n: int, offset: int) -> tuple[int, int]:
+    """Return how many columns before and after a diagonal lack an entry; for `-offset`, rows."""
+    return max(0, min(offset, n)), max(0, min(-offset, n))
 
 
 def diagonal_of_rows(
     rows: Shaped[Array, "n width"], lower: int, offset: int
 ) -> Shaped[Array, " m"]:
     """Return a diagonal of a band that is kept by rows."""
-    return rows[within(rows.shape[0], -offset), lower + offset]
+    return rows[diagonal_columns(rows.shape[0], -offset), lower + offset]
 
 
 def transposed_rows(rows: Shaped[Array, "n width"], lower: int) -> Shaped[Array, "n width"]:
@@ -71,14 +68,16 @@ def transposed_rows(rows: Shaped[Array, "n width"], lower: int) -> Shaped[Array,
     return jnp.stack(columns, axis=1)
 
 
-def product(
+def _product(
     rows: Shaped[Array, "n width"], lower: int, b: Shaped[Array, "n k"]
 ) -> Shaped[Array, "n k"]:
     """Multiply a band by a matrix."""
     n, out = b.shape[0], jnp.zeros_like(b)
     for j in range(rows.shape[1]):
         k = j - lower
-        out = out + rows[:, j, None] * jnp.pad(b[within(n, k)], (diagonal_padding(n, -k), (0, 0)))
+        out = out + rows[:, j, None] * jnp.pad(
+            b[diagonal_columns(n, k)], (diagonal_padding(n, -k), (0, 0))
+        )
     return out
 
 
@@ -91,11 +90,11 @@ def band_factor(rows: Shaped[Array, "n width"], lower: int) -> BandFactor:
     first = tuple(jnp.pad(padded[i, lower - i :], (0, lower - i)) for i in range(lower))
 
     def eliminate(rest: tuple[Array, ...], entering: Array) -> PyTree:
-        pivot, others = window_of(rest, entering)
+        pivot, others = _window_of(rest, entering)
         exchanged = []
         for i, other in enumerate(others):
             exchange = jnp.abs(other[0]) > jnp.abs(pivot[0])
-            pivot, others[i] = swap(exchange, pivot, other)
+            pivot, others[i] = _swap(exchange, pivot, other)
             exchanged.append(exchange)
         is_zero = pivot[0] == 0  # then the whole column is zero
         divisor = jnp.where(is_zero, jnp.ones_like(pivot[0]), pivot[0])
@@ -107,13 +106,13 @@ def band_factor(rows: Shaped[Array, "n width"], lower: int) -> BandFactor:
     return BandFactor(rows, *lax.scan(eliminate, first, padded[lower:])[1])
 
 
-def window_of(rest: tuple[Array, ...], entering: Array) -> tuple[Array, list[Array]]:
+def _window_of(rest: tuple[Array, ...], entering: Array) -> tuple[Array, list[Array]]:
     """Return the first row that may hold the pivot, and the others."""
     rows = [*rest, entering]
     return rows[0], rows[1:]
 
 
-def swap(
+def _swap(
     condition: Bool[Array, ""], a: Shaped[Array, " k"], b: Shaped[Array, " k"]
 ) -> tuple[Shaped[Array, " k"], Shaped[Array, " k"]]:
     """Exchange two rows if the condition holds."""
@@ -122,26 +121,24 @@ def swap(
 
 def solve_band(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
     """`A⁻¹ b` for a matrix `b`, differentiable in `A` and `b` to any order."""
-    return _linear_solve(f, b, transposed=False)
+    return _solve(f, b, transposed=False)
 
 
 def solve_band_transposed(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
     """`A⁻ᵀ b`, without conjugation, with the same factor."""
-    return _linear_solve(f, b, transposed=True)
+    return _solve(f, b, transposed=True)
 
 
-def _linear_solve(
-    f: BandFactor, b: Shaped[Array, "n k"], *, transposed: bool
-) -> Shaped[Array, "n k"]:
+def _solve(f: BandFactor, b: Shaped[Array, "n k"], *, transposed: bool) -> Shaped[Array, "n k"]:
     """Solve without differentiating the factor: the solution states its own derivative."""
     fixed = f._replace(**{k: lax.stop_gradient(v) for k, v in f._asdict().items()})
     directions = [lambda _, y: _substitute(fixed, y), lambda _, y: _substitute_back(fixed, y)]
     width, lower = f.rows.shape[1], f.lower
-    b = tj.rules.align(b, f.rows)
+    b = _compat.align(b, f.rows)
     if not transposed:
-        return lax.custom_linear_solve(lambda x: product(f.rows, lower, x), b, *directions)
+        return lax.custom_linear_solve(lambda x: _product(f.rows, lower, x), b, *directions)
     rows, upper = transposed_rows(f.rows, lower), width - 1 - lower
-    return lax.custom_linear_solve(lambda x: product(rows, upper, x), b, *directions[::-1])
+    return lax.custom_linear_solve(lambda x: _product(rows, upper, x), b, *directions[::-1])
 
 
 def _substitute(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
@@ -153,9 +150,9 @@ def _substitute(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
 
         def eliminate(rest: tuple[Array, ...], step: PyTree) -> PyTree:
             factors, exchanged, entering = step
-            pivot, others = window_of(rest, entering)
+            pivot, others = _window_of(rest, entering)
             for i, other in enumerate(others):
-                pivot, others[i] = swap(exchanged[i], pivot, other)
+                pivot, others[i] = _swap(exchanged[i], pivot, other)
             return tuple(other - factors[i] * pivot for i, other in enumerate(others)), pivot
 
         steps = f.multipliers, f.exchanged, padded[lower:]
@@ -191,7 +188,7 @@ def _substitute_back(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n
         factors, exchanged, pivot = step
         for i, other in enumerate(rest):
             pivot = pivot - factors[i] * other
-        window = _unswapped(exchanged, pivot, rest)
+        window = _in_order(exchanged, pivot, rest)
         return window[:lower], window[lower]
 
     steps = f.multipliers, f.exchanged, z
@@ -199,13 +196,13 @@ def _substitute_back(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n
     return jnp.concatenate([jnp.stack(first), others])[: b.shape[0]]
 
 
-def _unswapped(
+def _in_order(
     exchanged: Bool[Array, " lower"], pivot: Shaped[Array, " k"], others: Sequence[Array]
 ) -> tuple[Array, ...]:
     """Return the rows of a window in their order before the exchanges."""
     others = list(others)
     for i in reversed(range(len(others))):
-        pivot, others[i] = swap(exchanged[i], pivot, others[i])
+        pivot, others[i] = _swap(exchanged[i], pivot, others[i])
     return (pivot, *others)
 
 
@@ -232,11 +229,11 @@ def inverse_band(f: BandFactor) -> Shaped[Array, "n width"]:
             beside = beside - multipliers[i] * z
         columns = [with_first(-jnp.sum(pivot[1:] * z) / pivot[0], z) for z in rest]
         first = with_first((1 - jnp.sum(pivot[1:] * beside)) / pivot[0], beside)
-        window = _unswapped(exchanged, first, columns)
+        window = _in_order(exchanged, first, columns)
         return tuple(z[:-1] for z in window[:lower]), window[lower]
 
     nothing = (jnp.zeros((width - 1,), f.upper.dtype),) * lower
-    start = tj.rules.align(nothing, f.upper)
+    start = _compat.align(nothing, f.upper)
     first, rows = lax.scan(step, start, (f.upper, f.multipliers, f.exchanged), reverse=True)
     top = [jnp.pad(z, (lower - i, 0))[:width] for i, z in enumerate(first)]
     return jnp.concatenate([*(z[None] for z in top), rows])[:n]

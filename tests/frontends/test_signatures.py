@@ -10,7 +10,7 @@ import pytest
 
 from calls import SINGLE_VERSION
 from tanjax.frontends.namespaces import function
-from tanjax.frontends.namespaces.signatures import TABLES
+from tanjax.frontends.signatures import TABLES
 from tanjax.units.signatures import Signature
 
 pytestmark = pytest.mark.core
