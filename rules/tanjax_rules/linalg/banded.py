@@ -20,13 +20,16 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.kernels import (
     BandFactor,
+    DefiniteFactor,
     band_factor,
+    definite_factor,
     diagonal_of_rows,
     diagonal_padding,
     inverse_band,
     pivots_and_sign,
     solve_band,
     solve_band_transposed,
+    solve_definite,
     transposed_rows,
 )
 from tanjax.typing import Function, Natural, Pullback, Scalar
@@ -36,7 +39,6 @@ from ..dtypes import floating
 from ..shapes import DenseColumns, columns_at_once
 from ..signs import nan_unless_alike
 from .determinant import phase
-from .tridiagonal_definite import DefiniteFactor, definite_factor, solve_definite
 from .woodbury import as_columns
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ def system_of(a: Band, b: DenseColumns) -> Function:
     is_small = are_few and isinstance(a.shape[0], int) and a.shape[0] * columns <= SMALL
     if is_definite(a) and not (is_small and of_lapack):
         matrix = in_precision_of(a, b)
-        factor = definite_factor(matrix)
+        factor = definite_factor(matrix.diag, matrix.off)
         own = lambda y: _solve_definite(matrix, factor, as_columns(y), False).reshape(y.shape)
         return lambda y, transposed=False: own(y)
     if isinstance(a, tj.Banded) or not are_few or not of_lapack:
@@ -280,7 +282,7 @@ def _inverse_diagonal(a: Band, f: BandFactor) -> Shaped[Array, " n"]:
 
 
 def _solve_definite(a: Symmetric, f: DefiniteFactor, b: Natural, transposed: bool) -> Natural:
-    return columns_at_once(lambda y: solve_definite(in_precision_of(a, b), f, y), b)
+    return columns_at_once(lambda y: solve_definite(in_precision_of(a, b).apply, f, y), b)
 
 
 _PLAN = tj.FactorizationPlan(
@@ -300,7 +302,8 @@ _DEFINITE = tj.FactorizationPlan(
 @for_the_family(tj.factorize.implementation, differentiate=True)
 def factorize_banded(a: Band) -> tj.Factorization:
     if is_definite(a):
-        return tj.Factorization(floating(a), definite_factor(floating(a)), _DEFINITE, a.shape[0])
+        a = floating(a)
+        return tj.Factorization(a, definite_factor(a.diag, a.off), _DEFINITE, a.shape[0])
     return tj.Factorization(a, Eliminated(a, a.dtype).factor, _PLAN, a.shape[0])
 
 

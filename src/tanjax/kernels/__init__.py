@@ -19,6 +19,11 @@ from ._band_factor import (
     transposed_rows as transposed_rows,
 )
 from ._custom_jvp import custom_jvp as custom_jvp
+from ._definite_band import (
+    DefiniteFactor as DefiniteFactor,
+    definite_factor as definite_factor,
+    solve_definite as solve_definite,
+)
 from ._determinant import det as det, sign_and_logarithm as sign_and_logarithm
 from ._divide_and_conquer import tridiagonal_eigenpairs as tridiagonal_eigenpairs
 from ._divided_differences import WithDifferences as WithDifferences

@@ -8,17 +8,16 @@ Each of the three recursions keeps one row. If a pivot is not positive, all resu
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped
 
-import tanjax as tj
+from tanjax import _compat
 
-from ..exports import exported
-
-Matrix: TypeAlias = Shaped[tj.SymTridiagonal, "n n"]
+from ._exported import exported
 
 
 @exported
@@ -29,9 +28,9 @@ class DefiniteFactor(NamedTuple):
     pivots: Shaped[Array, " n"]
 
 
-def definite_factor(a: Matrix) -> DefiniteFactor:
+def definite_factor(diag: Shaped[Array, " n"], off: Shaped[Array, " m"]) -> DefiniteFactor:
     """Factorise in `O(n)`. The factor is a constant to JAX."""
-    diag, off = map(lax.stop_gradient, (a.diag, a.off))
+    diag, off = map(lax.stop_gradient, (diag, off))
 
     def step(pivot: Array, row: tuple[Array, Array]) -> tuple[Array, DefiniteFactor]:
         diag, off = row
@@ -44,10 +43,12 @@ def definite_factor(a: Matrix) -> DefiniteFactor:
     return DefiniteFactor(multipliers, jnp.where(jnp.all(pivots > 0), pivots, jnp.nan))
 
 
-def solve_definite(a: Matrix, f: DefiniteFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
-    """`A⁻¹ b`, differentiable in `a` and `b` to any order; derivatives use the same factor."""
-    b = tj.rules.align(b, a.diag)
-    return lax.custom_linear_solve(a.apply, b, lambda _, y: _substitute(f, y), symmetric=True)
+def solve_definite(
+    apply: Callable[[Array], Array], f: DefiniteFactor, b: Shaped[Array, "n k"]
+) -> Shaped[Array, "n k"]:
+    """`A⁻¹ b`, where `apply` multiplies by `A`; derivatives of any order use the same factor."""
+    b = _compat.align(b, f.pivots)
+    return lax.custom_linear_solve(apply, b, lambda _, y: _substitute(f, y), symmetric=True)
 
 
 def _substitute(f: DefiniteFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
