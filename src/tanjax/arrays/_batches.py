@@ -2,8 +2,12 @@
 
 An array type defines one matrix, and a rule computes with one matrix. A batch of matrices is the
 same pytree with leading axes on every leaf, and `jax.vmap` runs a function of one matrix on all of
-them. So only this module handles batches. Constructors, the four maps, queries and operations of a
-batch go through `over_batches`, and see single arrays only.
+them. The map is `over_batches`. Its callers say which leading axes an argument has:
+
+- this module, for the queries and the four maps of a type (`METHODS`);
+- `_constructors`, for the fields of a constructor (`array_field(ndim=)`);
+- `registry/_batched`, for operations (`core_ndims`, `batched=`);
+- `operations/_batched`, for sums and norms, whose meaning depends on the number of axes.
 
     over_batches("solve", solve, (a, b), ((5, 1), (3,)))  # 15 systems, 5 matrices factorised
 

@@ -99,7 +99,7 @@ def _register_own(
     _register_pytree(new)
     new._ranks = {f.name: f.metadata["ndim"] for f in fields if "ndim" in f.metadata}
     if new._ranks and not new.constructor_takes_batches:
-        map_constructor(new, is_written)
+        map_constructor(new)
     elif not new._ranks and new._dynamic and new.batch_shape is AbstractArray.batch_shape:
         note_ranks(new)
     if is_written:
