@@ -69,8 +69,6 @@ class Dense:
 
 # The class of quantities, and the function that constructs from them; `_hoisting` adds both.
 QUANTITIES: dict[type, Function] = {}
-_NO_QUANTITIES: set[type] = set()  # seen classes of fields that are not quantities
-_new_instance = object.__new__
 
 
 def static_field(**kwargs: Any) -> Any:
@@ -116,13 +114,10 @@ class AbstractArray:
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         """Make a quantity if a field is a quantity: `Diagonal(x * metre)` is in metres."""
-        if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
-            return _new_instance(cls)
         for value in (*args, *kwargs.values()):
             if type(value) in QUANTITIES:
                 return QUANTITIES[type(value)](cls, args, kwargs)
-            _NO_QUANTITIES.add(type(value))
-        return _new_instance(cls)
+        return object.__new__(cls)
 
     def to_dense(self) -> Shaped[DenseArray, " ..."]:
         """Return the dense array that the fields stand for (the map D)."""
@@ -400,7 +395,7 @@ def canonical_field(x: object, name: str, ndim: int) -> Shaped[Array, " ..."]:
             value = as_dense_field(type(x).__name__, value)
             object.__setattr__(x, name, value)
         ARRAY_CLASSES.add(type(value))
-    if len(value.shape) != ndim:  # 80 ns less than `ndim`
+    if value.ndim != ndim:
         raise wrong_ndim(type(x).__name__, name, ndim, value)
     return value
 

@@ -26,7 +26,7 @@ def map_constructor(cls: Any) -> None:
     construct: Function = cls.__init__
     parameters = list(inspect.signature(construct).parameters.values())[1:]
     ranks: dict[int | str, int] = {}  # of arguments by place and by name
-    rank_of_others = None
+    rank_of_others: int | None = None
     for i, parameter in enumerate(parameters):
         rank = cls._ranks.get(parameter.name)
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -35,9 +35,10 @@ def map_constructor(cls: Any) -> None:
             ranks[i] = ranks[parameter.name] = rank
 
     def __init__(self: object, *args: PyTree, **kwargs: PyTree) -> None:
-        found = {}
-        for key, value in (*enumerate(args), *kwargs.items()):
-            rank = ranks.get(key, rank_of_others)
+        given: list[tuple[int | str, PyTree]] = [*enumerate(args), *kwargs.items()]
+        found: dict[int | str, Shape] = {}
+        for key, value in given:
+            rank = ranks[key] if key in ranks else rank_of_others
             if rank is not None and (axes := _axes_before(value, rank)):
                 found[key] = axes
         if not found:

@@ -88,7 +88,7 @@ def _register_own(
             setattr(cls, name, value)
     if not cls.constructor_unflattens:  # type: ignore[attr-defined]  # quantities delegate
         map_methods(cls)
-    # eq=False keeps `==` free for the element-wise meaning; slots: 0.35 us to construct.
+    # eq=False keeps `==` free for the element-wise meaning.
     is_written = "__init__" in cls.__dict__
     new: Any = dataclasses.dataclass(
         frozen=True, slots=True, eq=False, repr=False, init=not is_written
@@ -157,11 +157,8 @@ def _register_pytree(cls: type[AbstractArray]) -> None:
 
     def unflatten(aux: Fields, children: Fields) -> AbstractArray:
         new = new_instance(cls)
-        for write, value in zip(writers, children):  # noqa: B905  (`strict` costs 0.1 us)
+        for write, value in zip((*writers, *static_writers), (*children, *aux), strict=True):
             write(new, value)
-        if aux:
-            for write, value in zip(static_writers, aux):  # noqa: B905
-                write(new, value)
         return new
 
     if len(dynamic) == 1 and not static:
