@@ -142,7 +142,7 @@ def _over_batch(method: Function, core_ndim: int | None) -> Function:
         if not batch:
             return method(self, *args)
         ndim = len(self.shape) - len(batch) if core_ndim is None else core_ndim
-        fixed = {i: a for i, a in enumerate(args) if not _is_mapped(a)}
+        fixed = {i: a for i, a in enumerate(args) if not (hasattr(a, "dtype") or is_structured(a))}
         moving = [a for i, a in enumerate(args) if i not in fixed]
         own = [batch_of(a) or leading(a, ndim) for a in moving]
 
@@ -159,7 +159,3 @@ def _over_batch(method: Function, core_ndim: int | None) -> Function:
         return NotImplemented if refused[-1] else counted(out, batch)
 
     return mapped
-
-
-def _is_mapped(x: PyTree) -> bool:
-    return hasattr(x, "dtype") or is_structured(x)

@@ -38,7 +38,7 @@ def map_constructor(cls: Any) -> None:
         given: list[tuple[int | str, PyTree]] = [*enumerate(args), *kwargs.items()]
         found: dict[int | str, Shape] = {}
         for key, value in given:
-            rank = ranks[key] if key in ranks else rank_of_others
+            rank = ranks.get(key, rank_of_others)
             if rank is not None and (axes := _axes_before(value, rank)):
                 found[key] = axes
         if not found:

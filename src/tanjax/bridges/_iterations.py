@@ -78,7 +78,15 @@ def solved(
                 hint="`lineax.CG(rtol=1e-6, atol=1e-6)` for a positive definite matrix.",
             )
         )
-    _check_options(solver, options)
+    # Refuse options that lineax would ignore; other solvers check their own options.
+    unknown = sorted(set(options) - {"preconditioner", "y0"})
+    if unknown and type(solver).__module__.startswith("lineax."):
+        raise TypeError(
+            message(
+                f"solve: {type(solver).__name__} has no option {unknown[0]!r}.",
+                hint='the options are `"preconditioner"` and `"y0"`, a first guess.',
+            )
+        )
     b = destructure(b) if is_structured(b) else jnp.asarray(b)
     dtype = jnp.result_type(a.dtype, b.dtype)
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
@@ -99,18 +107,6 @@ def solved(
     if throw:
         return _or_error(x, ~jnp.all(reached), not_solved(type(solver).__name__))
     return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
-
-
-def _check_options(solver: lineax.AbstractLinearSolver, options: Options) -> None:
-    """Refuse options that lineax would ignore; other solvers check their own options."""
-    unknown = sorted(set(options) - {"preconditioner", "y0"})
-    if unknown and type(solver).__module__.startswith("lineax."):
-        raise TypeError(
-            message(
-                f"solve: {type(solver).__name__} has no option {unknown[0]!r}.",
-                hint='the options are `"preconditioner"` and `"y0"`, a first guess.',
-            )
-        )
 
 
 def _first_guess(start: PyTree, shape: tuple[int, ...], dtype: DType) -> DenseArray:

@@ -91,7 +91,10 @@ class CaptureMeta(CapturedClass):
                 vars(instance)[_NAMES] = (*vars(instance)[_NAMES], _HANDLE)
             return instance
 
-        named = {k: v if _holds_array(v) else Static(v) for k, v in kwargs.items()}
+        named = {
+            k: v if any(map(is_operand, jax.tree.leaves(v))) else Static(v)
+            for k, v in kwargs.items()
+        }
         return marked("class", cls.__name__, cls, construct, args, named, cls._marks, moves=_moves)
 
     def _make(cls, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> Instance:
@@ -122,10 +125,6 @@ def _require_hashable(name: str, fields: dict[str, PyTree]) -> None:
 
 def _moves(x: PyTree) -> bool:
     return is_operand(x) or isinstance(x, float | complex | np.inexact)
-
-
-def _holds_array(x: PyTree) -> bool:
-    return any(map(is_operand, jax.tree.leaves(x)))
 
 
 def _is_dynamic(value: PyTree) -> bool:

@@ -82,7 +82,19 @@ def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTr
     if wires is not None and len(wires) != len(control):
         raise ValueError(f"ctrl: {len(control)} controls, and {len(wires)} wires for them.")
     if is_structured(f) or isinstance(f, jax.Array | np.ndarray):
-        return _controlled_matrix(f, control)
+        matrix: Matrix = f.plain("ctrl: matrix") if is_quantity(f) else f
+        matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ShapeError(
+                message(
+                    "ctrl: it takes a square matrix, or a function of a state.",
+                    f"got: {describe(f)}",
+                    hint="map over a batch of matrices with `tj.vmap`.",
+                )
+            )
+        blocks: list[Matrix] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
+        blocks[_row(control)] = matrix
+        return BlockDiagonal(*blocks)
     require_function("ctrl", f)
     return _ctrl(f, control, None if wires is None else tuple(wires))
 
@@ -92,19 +104,3 @@ ctrl.equation = _ctrl  # type: ignore[attr-defined]
 
 def _row(control: Sequence[int]) -> int:
     return int("".join(str(int(c)) for c in control), 2)
-
-
-def _controlled_matrix(f: Matrix, control: tuple[int, ...]) -> BlockDiagonal:
-    matrix: Matrix = f.plain("ctrl: matrix") if is_quantity(f) else f
-    matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
-    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ShapeError(
-            message(
-                "ctrl: it takes a square matrix, or a function of a state.",
-                f"got: {describe(f)}",
-                hint="map over a batch of matrices with `tj.vmap`.",
-            )
-        )
-    blocks: list[Matrix] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
-    blocks[_row(control)] = matrix
-    return BlockDiagonal(*blocks)

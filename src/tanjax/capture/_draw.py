@@ -215,7 +215,13 @@ def plot(program: Program, ax: Axes | None = None) -> Axes:
             ) from error
         size = (1.1 * right, 0.8 + 0.34 * lowest)
         ax = pyplot.subplots(figsize=size, layout="constrained")[1]
-    _draw_frames(ax, frames)
+    from matplotlib.patches import Rectangle
+
+    for title, first, last, depth in frames:
+        left, top = _left(depth) - 0.2, first - 0.5
+        width, height = _WIDTH - 0.1 * depth - left, last - first + 0.2
+        ax.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="#999999", lw=0.8))
+        ax.text(left + width - 0.1, top + 0.1, _plain(title), ha="right", va="top", fontsize=7)
     for way in ways:
         _draw_way(ax, way)
     for row in rows.values():
@@ -267,16 +273,6 @@ def _left(depth: int) -> float:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _draw_frames(ax: Axes, frames: _Frames) -> None:
-    from matplotlib.patches import Rectangle
-
-    for title, first, last, depth in frames:
-        left, top = _left(depth) - 0.2, first - 0.5
-        width, height = _WIDTH - 0.1 * depth - left, last - first + 0.2
-        ax.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="#999999", lw=0.8))
-        ax.text(left + width - 0.1, top + 0.1, _plain(title), ha="right", va="top", fontsize=7)
 
 
 def _draw_way(ax: Axes, way: _Way) -> None:

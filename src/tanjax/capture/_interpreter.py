@@ -251,7 +251,11 @@ class Interpreter:
         if equation.kind == "construct":
             target = equation.outputs[0].kind  # type: ignore[union-attr]
         for key in target.__mro__ if isinstance(target, type) else (target,):
-            if key is not None and _hashable(key) and key in handlers:
+            if (
+                key is not None
+                and getattr(type(key), "__hash__", None) is not None
+                and key in handlers
+            ):
                 return handlers[key]
         return handlers.get(equation.name)
 
@@ -292,10 +296,6 @@ def _calls(equation: Equation) -> list[tuple[int, list[str]]]:
     return [(len(groups[i]), list(groups[i + 1])) for i in range(0, len(groups), 2)]
 
 
-def _hashable(x: object) -> bool:
-    return getattr(type(x), "__hash__", None) is not None
-
-
 def _value(x: Operand, env: dict[Variable, PyTree]) -> PyTree:
     return x.value if isinstance(x, Literal) else env[x]
 
@@ -330,7 +330,11 @@ def _bind(equation: Equation, out: PyTree, env: dict[Variable, PyTree]) -> None:
     else:
         values = jax.tree.leaves(out, is_leaf=is_typed)
         wanted = [x for x in equation.out_tree[1] if not isinstance(x, _marks.Static)]
-        values = values if len(values) == len(wanted) else _moving(values)
+        values = (
+            values
+            if len(values) == len(wanted)
+            else [v for v in values if is_typed(v) or is_argument(v)]
+        )
     outputs = [v for v in equation.outputs if v is not None]
     if len(values) != len(outputs):
         raise CaptureError(
@@ -342,10 +346,6 @@ def _bind(equation: Equation, out: PyTree, env: dict[Variable, PyTree]) -> None:
             )
         )
     env.update(zip(outputs, values, strict=True))
-
-
-def _moving(values: Sequence[PyTree]) -> list[PyTree]:
-    return [v for v in values if is_typed(v) or is_argument(v)]
 
 
 register_walk(Interpreter().run)

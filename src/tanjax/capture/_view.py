@@ -57,7 +57,12 @@ class View:
         self._typed: dict[Key, Variable] = {}
         self._free = set(jaxpr.constvars)
         self._place: JaxEquation | None = None  # the equation of the jaxpr that is being read
-        self.inputs = [self.define(x) for x in _values(arguments)]
+        self.inputs = [
+            self.define(x)
+            for x in [
+                x for x in jax.tree.leaves(arguments, is_leaf=is_typed) if not isinstance(x, Static)
+            ]
+        ]
         for eqn in jaxpr.eqns:
             self._place = eqn
             self._add(eqn)
@@ -154,7 +159,11 @@ class View:
         for place, part in _arguments(jax.tree.unflatten(tree, range(len(items)))):
             name, leaves = _parameter(place, mark), jax.tree.leaves(part)
             values = [items[i] for i in leaves]
-            if leaves and all(_is_static(v) for v in values) and not slots.keys() & set(leaves):
+            if (
+                leaves
+                and all(isinstance(v, Literal) and v.is_static for v in values)
+                and not slots.keys() & set(leaves)
+            ):
                 if _is_operand(part, _static(values[0]), place, mark):
                     shown.append(values[0])
                 elif (value := jax.tree.map(lambda i: _static(items[i]), part)) is not None:
@@ -211,10 +220,6 @@ def _fits(mark: Mark, eqn: JaxEquation) -> bool:
     return mark.closed + sum(s is MOVING for s in mark.shape) == len(eqn.invars)
 
 
-def _values(tree: PyTree) -> list[PyTree]:
-    return [x for x in jax.tree.leaves(tree, is_leaf=is_typed) if not isinstance(x, Static)]
-
-
 def _skeleton(tree: PyTreeDef, shape: Shape, moving: Sequence[Leaf]) -> PyTree:
     """Return real instances, with variables for operands and `Static` elsewhere."""
     rest = iter(moving)
@@ -248,10 +253,6 @@ def _plain(value: AnyArray, aval: Aval) -> AnyArray | complex:
 
 def _static(x: Operand) -> object:
     return x.value if isinstance(x, Literal) else None
-
-
-def _is_static(x: Operand) -> bool:
-    return isinstance(x, Literal) and x.is_static
 
 
 def _is_operand(part: PyTree, value: object, place: Place, mark: Mark) -> bool:

@@ -277,11 +277,13 @@ def _paired(p: Problem, args: list[PyTree], bars: PyTree) -> PyTree:
         moved = jax.jvp(lambda x: dense(x), (a,), (tangent,))[1]
         terms = [
             jnp.real(jnp.sum(b * m))
-            for b, m in zip(*map(_inexact_leaves, (dense(bar), moved)), strict=True)
+            for b, m in zip(
+                *map(
+                    lambda tree: [leaf for leaf in jax.tree.leaves(tree) if moves(leaf)],
+                    (dense(bar), moved),
+                ),
+                strict=True,
+            )
         ]
         pairs.append(sum(terms[1:], terms[0]))
     return jnp.stack(pairs)
-
-
-def _inexact_leaves(tree: PyTree) -> list[PyTree]:
-    return [leaf for leaf in jax.tree.leaves(tree) if moves(leaf)]

@@ -55,7 +55,14 @@ def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None
     moving = [args[i] for i in p.moving]
     definition = definition_of(p.op, p.reference, static)
     try:
-        jax.eval_shape(spread(lambda *a: definition(*map(_formed, a))), *moving)
+        jax.eval_shape(
+            spread(
+                lambda *a: definition(
+                    *map(lambda x: arrays.destructure(x) if arrays.is_structured(x) else x, a)
+                )
+            ),
+            *moving,
+        )
     except Exception:  # any error of any definition
         return None
     try:
@@ -65,10 +72,6 @@ def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None
     except Exception as error:
         recorder.result.notes.append(f"{name}: refused, {type(error).__name__}")
         return None
-
-
-def _formed(x: PyTree) -> PyTree:
-    return arrays.destructure(x) if arrays.is_structured(x) else x
 
 
 def _put(args: Sequence[PyTree], places: list[int], values: PyTree) -> list[PyTree]:

@@ -1,4 +1,4 @@
-"""What `Symmetric` and `Hermitian` share: full storage, equal to its mirror image."""
+"""Full storage of a matrix that equals its mirror image, for `Symmetric` and `Hermitian`."""
 
 from __future__ import annotations
 

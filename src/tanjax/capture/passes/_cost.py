@@ -95,9 +95,11 @@ class CostTable:
         table.add_column("becomes dense")
         table.add_column("line", overflow="fold")
         for row in self.rows:
+            # The file without its folder.
+            path, _, rest = row.source.partition(":")
             cells = [
                 "  " * row.depth + row.name, row.type, _times(row.times), *_numbers(row.cost),
-                ", ".join(row.lost), _place(row.source),
+                ", ".join(row.lost), (f"{path.rsplit('/', 1)[-1]}:{rest}" if row.source else ""),
             ]  # fmt: skip
             table.add_row(*map(Text, cells), style="bold red" if row.lost else "")
         table.add_section()
@@ -138,7 +140,7 @@ def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Itera
     for equation in program:
         own = _own(equation).times(times or 1)
         outs = ", ".join(v.type for v in equation.outputs if v is not None)
-        inside = equation.programs if _is_open(equation) else {}
+        inside = equation.programs if equation.name in _OPEN and bool(equation.programs) else {}
         count = trips(equation) if inside else 1
         yield CostRow(
             depth, _title(equation), outs, own if exact else own._replace(exact=False), times,
@@ -153,10 +155,6 @@ def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Itera
                 row if more is not None else dataclasses.replace(row, times=None)
                 for row in _rows(body, depth + 1, runs, exact and more is not None)
             )
-
-
-def _is_open(equation: Equation) -> bool:
-    return equation.name in _OPEN and bool(equation.programs)
 
 
 def _own(equation: Equation) -> Cost:
@@ -186,9 +184,3 @@ def _short(x: float) -> str:
             return f"{x:.0f}{unit}" if x >= 100 or not unit else f"{x:.3g}{unit}"
         x /= 1000
     return ""
-
-
-def _place(source: str) -> str:
-    """Return the file without its folder."""
-    path, _, rest = source.partition(":")
-    return f"{path.rsplit('/', 1)[-1]}:{rest}" if source else ""

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from tanjax import _jaxprs, _marks
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Aval, OpenJaxpr
+from tanjax._jaxpr_types import OpenJaxpr
 from tanjax._typing import Natural
 from tanjax.arrays import densify, stored_of
 from tanjax.operations import Factorization, SlogdetResult, factorize
@@ -68,7 +68,12 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
     leaves, tree = jax.tree.flatten(skeleton)
     if not all(hasattr(x, "aval") or isinstance(x, _marks.Static) for x in leaves):
         return None
-    shown = [x.value if isinstance(x, _marks.Static) else _struct(x.aval) for x in leaves]
+    shown = [
+        x.value
+        if isinstance(x, _marks.Static)
+        else jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype)
+        for x in leaves
+    ]
     matrix = jax.tree.unflatten(tree, shown)
     shape = jnp.shape(stored_of(matrix))
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
@@ -85,10 +90,6 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
         if key is not None:
             _known[key] = found
     return found
-
-
-def _struct(aval: Aval) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _factored(matrix: PyTree) -> Factorization | None:
