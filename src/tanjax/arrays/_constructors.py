@@ -44,7 +44,14 @@ def map_constructor(cls: Any) -> None:
         if not found:
             construct(self, *args, **kwargs)
             return
-        made = _construct_batch(cls, args, kwargs, found)
+        fields = dict(given)
+
+        def one(*moving: PyTree) -> Primal:
+            new = {**fields, **dict(zip(found, moving, strict=True))}
+            return cls(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
+
+        moving = [v if is_own(v) else as_array(v) for v in map(fields.__getitem__, found)]
+        made = over_batches(cls.__name__, one, moving, list(found.values()))
         _set_all(self, **{name: getattr(made, name) for name in (*cls._dynamic, *cls._static)})
 
     cls.__init__ = functools.wraps(construct)(__init__)
@@ -79,18 +86,3 @@ def _axes_before(value: PyTree, rank: int) -> Shape:
     if shape is not None and len(shape) <= rank:
         return ()
     return batch_of(value) if is_own(value) else leading(value, rank)
-
-
-def _construct_batch(
-    cls: type, args: tuple[PyTree, ...], kwargs: dict[str, PyTree], found: dict[int | str, Shape]
-) -> Primal:
-    """Map the constructor over fields with leading axes."""
-    given: dict[int | str, PyTree] = dict(enumerate(args))
-    given.update(kwargs)
-
-    def one(*moving: PyTree) -> Primal:
-        new = {**given, **dict(zip(found, moving, strict=True))}
-        return cls(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
-
-    moving = [v if is_own(v) else as_array(v) for v in map(given.__getitem__, found)]
-    return over_batches(cls.__name__, one, moving, list(found.values()))

@@ -78,7 +78,12 @@ def _register_own(
         raise final_type(cls)
     if "to_dense" not in cls.__dict__:
         raise RegistrationError(f"{cls.__name__} must define `to_dense`.")
-    _check_names(cls)
+    methods = {n for n, m in vars(AbstractArray).items() if inspect.isfunction(m)}
+    for hidden in sorted(methods & set(inspect.get_annotations(cls))):
+        raise RegistrationError(
+            f"{cls.__name__}: the field `{hidden}` has the name of a method of every array type.\n"
+            f"Hint: give it another name, such as `{hidden}_`."
+        )
     for name, value in (
         ("is_linear", linear),
         ("is_isometric", isometric),
@@ -119,16 +124,6 @@ def _register_own(
         is_own=True,
     )
     return new
-
-
-def _check_names(cls: type) -> None:
-    """Raise `RegistrationError` for a field with the name of a method, which it would hide."""
-    methods = {n for n, m in vars(AbstractArray).items() if inspect.isfunction(m)}
-    for name in sorted(methods & set(inspect.get_annotations(cls))):
-        raise RegistrationError(
-            f"{cls.__name__}: the field `{name}` has the name of a method of every array type.\n"
-            f"Hint: give it another name, such as `{name}_`."
-        )
 
 
 def _register_pytree(cls: type[AbstractArray]) -> None:

@@ -23,7 +23,18 @@ def _ctrl(
 ) -> Function:
     def controlled(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if wires is not None:
-            return _nothing(f(*args, **kwargs))
+            out = f(*args, **kwargs)
+            if jax.tree.leaves(out):
+                raise CaptureError(
+                    message(
+                        "ctrl: with `wires` it takes a function that returns nothing.",
+                        f"got: {', '.join(describe(x) for x in jax.tree.leaves(out))}",
+                        "why: `wires` is where an interpreter controls the gates that the "
+                        "function makes.",
+                        hint="leave `wires` out for a function of stacked states.",
+                    )
+                )
+            return out
         *fixed, states = args
         row = _row(control)
         leading = {jnp.shape(x)[0] if jnp.ndim(x) else 0 for x in jax.tree.leaves(states)}
@@ -39,20 +50,6 @@ def _ctrl(
         return jax.tree.map(lambda x, y: x.at[row].set(y), states, new)
 
     return controlled
-
-
-def _nothing(out: PyTree) -> PyTree:
-    """Return no result: a function that makes gates has none to control."""
-    if jax.tree.leaves(out):
-        raise CaptureError(
-            message(
-                "ctrl: with `wires` it takes a function that returns nothing.",
-                f"got: {', '.join(describe(x) for x in jax.tree.leaves(out))}",
-                "why: `wires` is where an interpreter controls the gates that the function makes.",
-                hint="leave `wires` out for a function of stacked states.",
-            )
-        )
-    return out
 
 
 def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTree:

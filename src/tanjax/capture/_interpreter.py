@@ -330,11 +330,8 @@ def _bind(equation: Equation, out: PyTree, env: dict[Variable, PyTree]) -> None:
     else:
         values = jax.tree.leaves(out, is_leaf=is_typed)
         wanted = [x for x in equation.out_tree[1] if not isinstance(x, _marks.Static)]
-        values = (
-            values
-            if len(values) == len(wanted)
-            else [v for v in values if is_typed(v) or is_argument(v)]
-        )
+        if len(values) != len(wanted):
+            values = [v for v in values if is_typed(v) or is_argument(v)]
     outputs = [v for v in equation.outputs if v is not None]
     if len(values) != len(outputs):
         raise CaptureError(

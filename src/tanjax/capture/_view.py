@@ -57,12 +57,8 @@ class View:
         self._typed: dict[Key, Variable] = {}
         self._free = set(jaxpr.constvars)
         self._place: JaxEquation | None = None  # the equation of the jaxpr that is being read
-        self.inputs = [
-            self.define(x)
-            for x in [
-                x for x in jax.tree.leaves(arguments, is_leaf=is_typed) if not isinstance(x, Static)
-            ]
-        ]
+        leaves = jax.tree.leaves(arguments, is_leaf=is_typed)
+        self.inputs = [self.define(x) for x in leaves if not isinstance(x, Static)]
         for eqn in jaxpr.eqns:
             self._place = eqn
             self._add(eqn)
@@ -204,8 +200,10 @@ class View:
         outputs = [self.define(v) for v in eqn.outvars]
         name, params = eqn.primitive.name, dict(eqn.params)
         programs = {k: self._program_of(j) for k, j in _jaxprs.inner_jaxprs(eqn)}
-        for key in [k for k, v in params.items() if _holds_jaxpr(v)]:
-            del params[key]
+        for key, value in list(params.items()):
+            parts = value if isinstance(value, tuple | list) else (value,)
+            if any(hasattr(part, "eqns") for part in parts):
+                del params[key]
         derived, jax_function = name_of(eqn), _compat.jax_function_of(eqn)
         if derived is None and jax_function and _compat.call_name(eqn):
             name, params, programs = jax_function, {}, {}
@@ -279,12 +277,6 @@ def _names(target: Callable[..., PyTree]) -> Sequence[str]:
         return tuple(inspect.signature(target).parameters)
     except (TypeError, ValueError):
         return ()
-
-
-def _holds_jaxpr(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return any(hasattr(v, "eqns") for v in value)
-    return hasattr(value, "eqns")
 
 
 def _lost(mark: Mark, eqn: JaxEquation) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def check_memory(checker: Checker) -> None:
         thin = arrays.Outer(jnp.ones(m, x.dtype), jnp.ones(n, x.dtype))
         checker.recorder.holds(
             STAGE, f"`pullback_of_destructure` forms the dense {m}x{n} array of an `Outer`.",
-            not _forms((lambda x: arrays.pullback_of_destructure(x)(thin)), x, m, n),
+            not _forms(lambda x: arrays.pullback_of_destructure(x)(thin), x, m, n),
             "AD of `apply` does without.",
             hint="ask an `Outer` for what the type stores, or leave it to the default.",
         )  # fmt: skip

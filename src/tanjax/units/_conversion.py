@@ -118,15 +118,14 @@ def convert(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
             return _level(_scale(value, _pair(a.factor / b.factor)), end.of_ratio, xp)
         raise _mismatch("conversion", a, b)
     if (a.is_linear and is_step(a, b)) or (b.is_linear and is_step(b, a)):
-        raise _mismatch("conversion", a, b, _no_point(a if a.is_linear else b))
+        raise _mismatch(
+            "conversion",
+            a,
+            b,
+            f"{a if a.is_linear else b} counts differences, which are no points of a scale: add "
+            "one to a point, or say that it is a temperature: `quantity.to('K')`.",
+        )
     return _convert_affine(value, a, b)
-
-
-def _no_point(step: Unit) -> str:
-    return (
-        f"{step} counts differences, which are no points of a scale: add one to a point, or say "
-        "that it is a temperature: `quantity.to('K')`."
-    )
 
 
 def _scale(value: Numbers, pair: tuple[float, float]) -> Numbers:

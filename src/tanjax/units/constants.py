@@ -87,7 +87,11 @@ def _codata() -> dict[str, tuple[float, str, float]]:
 @functools.cache
 def _codata_names() -> dict[str, str]:
     """Map our names, in snake case and by symbol, to CODATA's names."""
-    return {re.sub(r"\W+", "_", name).strip("_").lower(): name for name in _codata()} | _SYMBOLS
+    return {_snake(name): name for name in _codata()} | _SYMBOLS
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
 @functools.cache

@@ -44,7 +44,12 @@ class Identity(AbstractArray):
     kind: DType = static_field()
 
     def __init__(self, n: int, dtype: DTypeLike | None = None) -> None:
-        object.__setattr__(self, "n", _count(n))
+        try:
+            object.__setattr__(self, "n", as_size(n))
+        except TypeError:
+            raise ShapeError(f"Identity: `n` must be an integer, got {n!r}.") from None
+        except ValueError:
+            raise ShapeError(f"Identity: `n` must not be negative, got {n}.") from None
         kind = default_dtype() if dtype is None else jnp.dtype(dtype)
         object.__setattr__(self, "kind", kind)
 
@@ -112,13 +117,3 @@ class Identity(AbstractArray):
 
 # An `Identity` has no leaf for leading axes; a diagonal of ones has.
 COUNTED[Identity] = lambda x, batch: Diagonal(jnp.ones((*batch, x.n), x.kind))
-
-
-def _count(n: int) -> int:
-    """Return the number of rows. **Raises:** `ShapeError` unless it is a whole number from 0 on."""
-    try:
-        return as_size(n)
-    except TypeError:
-        raise ShapeError(f"Identity: `n` must be an integer, got {n!r}.") from None
-    except ValueError:
-        raise ShapeError(f"Identity: `n` must not be negative, got {n}.") from None

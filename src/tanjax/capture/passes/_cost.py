@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from tanjax._errors import CaptureError, describe, message
 from tanjax.jaxprs import Kind, names_of
 
-from .._equations import Equation
 from .._print import classes
 from .._program import Program
 from ._flops import Cost, cost_of_equation, trips
@@ -99,7 +98,7 @@ class CostTable:
             path, _, rest = row.source.partition(":")
             cells = [
                 "  " * row.depth + row.name, row.type, _times(row.times), *_numbers(row.cost),
-                ", ".join(row.lost), (f"{path.rsplit('/', 1)[-1]}:{rest}" if row.source else ""),
+                ", ".join(row.lost), f"{path.rsplit('/', 1)[-1]}:{rest}" if row.source else "",
             ]  # fmt: skip
             table.add_row(*map(Text, cells), style="bold red" if row.lost else "")
         table.add_section()
@@ -138,12 +137,15 @@ def cost(program: Program) -> CostTable:
 
 def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Iterator[CostRow]:
     for equation in program:
-        own = _own(equation).times(times or 1)
+        builds = equation.kind in ("construct", "field")  # from numbers, or it takes one out
+        own = (Cost() if builds else cost_of_equation(equation.eqn)).times(times or 1)
+        given = classes(equation)
+        title = f"{equation.name}[{given[0]}]" if given else equation.name
         outs = ", ".join(v.type for v in equation.outputs if v is not None)
-        inside = equation.programs if equation.name in _OPEN and bool(equation.programs) else {}
+        inside = equation.programs if equation.name in _OPEN else {}
         count = trips(equation) if inside else 1
         yield CostRow(
-            depth, _title(equation), outs, own if exact else own._replace(exact=False), times,
+            depth, title, outs, own if exact else own._replace(exact=False), times,
             equation.lost, equation.source, equation.kind,
         )  # fmt: skip
         for name, body in inside.items():
@@ -155,17 +157,6 @@ def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Itera
                 row if more is not None else dataclasses.replace(row, times=None)
                 for row in _rows(body, depth + 1, runs, exact and more is not None)
             )
-
-
-def _own(equation: Equation) -> Cost:
-    if equation.kind in ("construct", "field"):
-        return Cost()  # it builds a value from numbers, or takes a number out
-    return cost_of_equation(equation.eqn)
-
-
-def _title(equation: Equation) -> str:
-    inside = classes(equation)
-    return f"{equation.name}[{inside[0]}]" if inside else equation.name
 
 
 def _times(count: int | None) -> str:

@@ -44,16 +44,12 @@ def _inv(f: Factorization) -> Natural:
     return f.solve(jnp.eye(f.n, dtype=dtype))
 
 
-def _inv_quad_logdet(f: Factorization, b: Natural) -> tuple[Natural, Natural]:
-    return f.inv_quad(b), f.logdet()
-
-
 solve = ByFactor("solve", lambda f, b: f.solve(b))
 logdet = ByFactor("logdet", lambda f: f.logdet())
 slogdet = ByFactor("slogdet", lambda f: SlogdetResult(*f.slogdet()))
 det = ByFactor("det", _det)
 inv = ByFactor("inv", _inv)
-inv_quad_logdet = ByFactor("inv_quad_logdet", _inv_quad_logdet)
+inv_quad_logdet = ByFactor("inv_quad_logdet", lambda f, b: (f.inv_quad(b), f.logdet()))
 cholesky = ByFactor("cholesky", lambda f: f.plan.cholesky(f.matrix, f.parts))
 
 _known: dict[Hashable, PyTree] = {}  # the factorizations of matrices by type and shape, as avals

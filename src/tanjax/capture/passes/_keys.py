@@ -41,9 +41,7 @@ def key_of(x: Operand | None) -> Key | None:
     if not isinstance(x, Variable):
         return None
     leaves, tree = jax.tree.flatten(x.skeleton)
-    return tree, tuple(
-        map(lambda leaf: _Number(leaf) if _jaxprs.is_literal(leaf) else leaf, leaves)
-    )
+    return tree, tuple(_Number(x) if _jaxprs.is_literal(x) else x for x in leaves)
 
 
 class _Number:

@@ -117,7 +117,10 @@ class Reassociate(Walker):
     def _only_multiplies(self, x: Operand) -> bool:
         """True if only products use an inverse, at most three: it costs three factorisations."""
         users = self.walk.uses(x)
-        return len(users) <= 3 and all(is_product(u) or _is_quadratic(u, x) for u in users)
+        return len(users) <= 3 and all(
+            is_product(u) or (u is not None and u.target is tj.quadratic_form and u.inputs[0] is x)
+            for u in users
+        )
 
     def _written(self, equation: Equation) -> tuple[float, PyTree]:
         """Return the cost of the products in their written order, and the result."""
@@ -183,7 +186,7 @@ class Reassociate(Walker):
         tiny = jnp.finfo(first.dtype).tiny
         size = jnp.abs(first), jnp.abs(second)
         fine = jnp.isfinite(first) & jnp.isfinite(second) & (size[0] >= tiny) & (size[1] >= tiny)
-        return jax.lax.cond(fine, lambda: first * second, (lambda: tj.det(force(a))))
+        return jax.lax.cond(fine, lambda: first * second, lambda: tj.det(force(a)))
 
     # -- sums ------------------------------------------------------------------------------
 
@@ -230,10 +233,6 @@ def _fit(factors: list[Factor]) -> bool:
         return False
     dtypes = {f.value.dtype for f in factors}
     return len(dtypes) == 1 and bool(jnp.issubdtype(dtypes.pop(), jnp.inexact))
-
-
-def _is_quadratic(user: Equation | None, x: Operand) -> bool:
-    return user is not None and user.target is tj.quadratic_form and user.inputs[0] is x
 
 
 reassociate = Pass(
