@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -30,5 +31,6 @@ def used_once(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     """Yield the private functions of a module that it names once after it defines them."""
     uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     for node in tree.body:
-        if isinstance(node, FUNCTIONS) and node.name.startswith("_") and uses[node.name] == 1:
+        is_private = isinstance(node, FUNCTIONS) and re.match("_[^_]", node.name)
+        if is_private and uses[node.name] == 1:
             yield node

@@ -126,13 +126,17 @@ def _fill(equation: Equation) -> str:
 def to_dot(program: Program) -> str:
     """Return the program as Graphviz source, without any library."""
     picture = Picture(program)
+    dashed = lambda arrow: ", style=dashed" if arrow.closure else ""
     lines = [
         f"digraph {_quote(program.name)} {{",
         '  graph [fontname="Helvetica", fontsize=10, labeljust=l];',
         '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];',
         '  edge [fontname="Helvetica", fontsize=9, color="#555555"];',
         *_in_frame(picture.frame, "cluster", "  "),
-        *(_dot_arrow(arrow) for arrow in picture.arrows),
+        *(
+            f"  v{arrow.start} -> v{arrow.end} [label={_quote(arrow.text)}{dashed(arrow)}];"
+            for arrow in picture.arrows
+        ),
     ]
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -150,11 +154,6 @@ def _in_frame(frame: Frame, name: str, indent: str) -> Iterator[str]:
         more += ["shape=oval"] if item.fill == "value" else []
         more += [f"tooltip={_quote(item.source)}"] if item.source else []
         yield f"{indent}v{item.number} [{', '.join(more)}];"
-
-
-def _dot_arrow(arrow: Arrow) -> str:
-    style = ", style=dashed" if arrow.closure else ""
-    return f"  v{arrow.start} -> v{arrow.end} [label={_quote(arrow.text)}{style}];"
 
 
 def _quote(text: str) -> str:

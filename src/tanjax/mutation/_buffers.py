@@ -145,25 +145,21 @@ def match_arguments(
             for i, tree in zip(argnums, given, strict=True)
         ]
         slots = [slot for own, _ in found for slot in own]
-        unit = _common_unit(argnums, [label for _, label in found])
+        unit = found[0][1]
+        for i, (_, label) in zip(argnums, found, strict=True):
+            if label is not unit:
+                raise UnitError(
+                    message(
+                        "grad: the buffers of two arguments remember different units.",
+                        f"argument {argnums[0]}: {unit}",
+                        f"argument {i}: {label}",
+                        hint="make them together: `tj.zero_refs((x, y), unit=...)`.",
+                    )
+                )
         if given is not into:
             unit = into.unit
     check_distinct("grad", slots, (args, kwargs))
     return Matched(slots, unit)
-
-
-def _common_unit(argnums: Sequence[int], labels: list[Unit]) -> Unit:
-    for i, label in zip(argnums, labels, strict=True):
-        if label is not labels[0]:
-            raise UnitError(
-                message(
-                    "grad: the buffers of two arguments remember different units.",
-                    f"argument {argnums[0]}: {labels[0]}",
-                    f"argument {i}: {label}",
-                    hint="make them together: `tj.zero_refs((x, y), unit=...)`.",
-                )
-            )
-    return labels[0]
 
 
 def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
