@@ -192,10 +192,9 @@ twice the arithmetic.
 
 
 OVERHEADS = """\
-Three causes are known. Python takes the instance of a compiled call apart and builds the gradient,
+Two causes are known. Python takes the instance of a compiled call apart and builds the gradient,
 which costs up to 1 µs more than for a tuple. `Diagonal logdet` shows this: its program is that of
-the hand-written code, and takes 8 µs. A constructor checks the axes of each field, and
-`LowRankUpdate` has four. Small excesses are the noise of a busy machine: run it again.
+the hand-written code, and takes 8 µs. Small excesses are the noise of a busy machine: run it again.
 """
 
 

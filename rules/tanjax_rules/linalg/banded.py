@@ -302,8 +302,9 @@ _DEFINITE = tj.FactorizationPlan(
 @for_the_family(tj.factorize.implementation, differentiate=True)
 def factorize_banded(a: Band) -> tj.Factorization:
     if is_definite(a):
-        a = floating(a)
-        return tj.Factorization(a, definite_factor(a.diag, a.off), _DEFINITE, a.shape[0])
+        matrix = in_precision_of(a, a.diag)
+        factor = definite_factor(matrix.diag, matrix.off)
+        return tj.Factorization(matrix, factor, _DEFINITE, a.shape[0])
     return tj.Factorization(a, Eliminated(a, a.dtype).factor, _PLAN, a.shape[0])
 
 

@@ -67,10 +67,6 @@ class Dense:
     """The type of `jax.Array`, NumPy arrays, Python and NumPy scalars, in rule signatures."""
 
 
-_NO_QUANTITIES: set[type] = set()  # seen classes of fields that are not quantities
-_new_instance = object.__new__
-
-
 def static_field(**kwargs: Any) -> Any:
     """Declare a hashable field that is part of the treedef and has no derivative."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
@@ -115,14 +111,11 @@ class AbstractArray:
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         """Make a quantity if a field is a quantity: `Diagonal(x * metre)` is in metres."""
-        if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
-            return _new_instance(cls)
         for value in (*args, *kwargs.values()):
             kind: Any = type(value)
             if getattr(kind, "has_unit", False):
                 return kind.outside(cls, args, kwargs)
-            _NO_QUANTITIES.add(kind)
-        return _new_instance(cls)
+        return object.__new__(cls)
 
     def to_dense(self) -> Shaped[DenseArray, " ..."]:
         """Return the dense array that the fields stand for (the map D)."""
@@ -404,7 +397,7 @@ def canonical_field(x: object, name: str, ndim: int) -> Shaped[Array, " ..."]:
             value = as_dense_field(type(x).__name__, value)
             object.__setattr__(x, name, value)
         ARRAY_CLASSES.add(type(value))
-    if len(value.shape) != ndim:  # 80 ns less than `ndim`
+    if value.ndim != ndim:
         raise wrong_ndim(type(x).__name__, name, ndim, value)
     return value
 

@@ -2,8 +2,12 @@
 
 An array type defines one matrix, and a rule computes with one matrix. A batch of matrices is the
 same pytree with leading axes on every leaf, and `jax.vmap` runs a function of one matrix on all of
-them. So only this module handles batches. Constructors, the four maps, queries and operations of a
-batch go through `over_batches`, and see single arrays only.
+them. The map is `over_batches`. Its callers say which leading axes an argument has:
+
+- this module, for the queries and the four maps of a type (`METHODS`);
+- `_constructors`, for the fields of a constructor (`array_field(ndim=)`);
+- `registry/_batched`, for operations (`core_ndims`, `batched=`);
+- `operations/_batched`, for sums and norms, whose meaning depends on the number of axes.
 
     over_batches("solve", solve, (a, b), ((5, 1), (3,)))  # 15 systems, 5 matrices factorised
 
@@ -133,7 +137,7 @@ def _over_batch(method: Function, core_ndim: int | None) -> Function:
         if not batch:
             return method(self, *args)
         ndim = len(self.shape) - len(batch) if core_ndim is None else core_ndim
-        fixed = {i: a for i, a in enumerate(args) if not _is_mapped(a)}
+        fixed = {i: a for i, a in enumerate(args) if not (hasattr(a, "dtype") or is_structured(a))}
         moving = [a for i, a in enumerate(args) if i not in fixed]
         own = [batch_of(a) or leading(a, ndim) for a in moving]
 
@@ -150,7 +154,3 @@ def _over_batch(method: Function, core_ndim: int | None) -> Function:
         return NotImplemented if refused[-1] else counted(out, batch)
 
     return mapped
-
-
-def _is_mapped(x: PyTree) -> bool:
-    return hasattr(x, "dtype") or is_structured(x)

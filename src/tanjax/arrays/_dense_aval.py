@@ -18,7 +18,6 @@ from collections.abc import Hashable
 
 import jax
 import jax.numpy as jnp
-from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._errors import unregistered
@@ -60,7 +59,18 @@ def batch_shape(x: Primal) -> Shape:
     if cls._ranks or not cls._dynamic:
         return ()
     leaves, tree = jax.tree.flatten(x)
-    return _leading_axes(tree, list(map(jnp.shape, leaves)))
+    # The axes of all leaves beyond the ranks that a constructor noted.
+    shapes = list(map(jnp.shape, leaves))
+    ranks = tuple(map(len, shapes))
+    known = _RANKS.get(tree, set())
+    if not ranks or not known or ranks in known:
+        return ()
+    for single in known:
+        beyond = {r - s for r, s in zip(ranks, single, strict=True)}
+        count = beyond.pop()
+        if not beyond and count > 0 and len({shape[:count] for shape in shapes}) == 1:
+            return tuple(shapes[0][:count])
+    return ()
 
 
 def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
@@ -80,17 +90,3 @@ def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
         found = jax.eval_shape(lambda x: x.to_dense(), one)
         _AVALS[key] = jax.ShapeDtypeStruct((*batch, *found.shape), found.dtype)
     return _AVALS[key]
-
-
-def _leading_axes(tree: PyTreeDef, shapes: list[Shape]) -> Shape:
-    """Return the axes of all leaves beyond the ranks that a constructor noted."""
-    ranks = tuple(map(len, shapes))
-    known = _RANKS.get(tree, set())
-    if not ranks or not known or ranks in known:
-        return ()
-    for single in known:
-        beyond = {r - s for r, s in zip(ranks, single, strict=True)}
-        count = beyond.pop()
-        if not beyond and count > 0 and len({shape[:count] for shape in shapes}) == 1:
-            return tuple(shapes[0][:count])
-    return ()

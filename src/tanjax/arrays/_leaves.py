@@ -17,7 +17,7 @@ from tanjax._errors import ShapeError
 from tanjax._typing import Arraylike, DType, Shape, Structural
 
 # Concrete classes of `jax.Array`, collected at run time: an array at import would start JAX's back
-# end. A set lookup takes 40 ns, isinstance 190 ns.
+# end.
 ARRAY_CLASSES: set[type] = set()
 
 

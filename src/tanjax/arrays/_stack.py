@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, export
 from jaxtyping import PyTree, Shaped
 
-from tanjax._typing import AnyArray, DType, Function, Shape
+from tanjax._typing import DType, Function, Shape
 
 from ._show import show
 
@@ -98,14 +98,11 @@ def batch_of(parts: Parts) -> PyTree | None:
         return parts.array
     if isinstance(parts, Array):
         return parts
-    first, *others = ((jax.tree.structure(p), [*map(_kind, jax.tree.leaves(p))]) for p in parts)
+    kind = lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf))
+    first, *others = ((jax.tree.structure(p), [*map(kind, jax.tree.leaves(p))]) for p in parts)
     if not first[1] or any(other != first for other in others):
         return None
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-
-
-def _kind(leaf: AnyArray) -> tuple[Shape, DType]:
-    return jnp.shape(leaf), jnp.result_type(leaf)
 
 
 def summed(parts: Sequence[Array] | Stack) -> Array:

@@ -78,7 +78,15 @@ def solved(
                 hint="`lineax.CG(rtol=1e-6, atol=1e-6)` for a positive definite matrix.",
             )
         )
-    _check_options(solver, options)
+    # Refuse options that lineax would ignore; other solvers check their own options.
+    unknown = sorted(set(options) - {"preconditioner", "y0"})
+    if unknown and type(solver).__module__.startswith("lineax."):
+        raise TypeError(
+            message(
+                f"solve: {type(solver).__name__} has no option {unknown[0]!r}.",
+                hint='the options are `"preconditioner"` and `"y0"`, a first guess.',
+            )
+        )
     b = destructure(b) if is_structured(b) else jnp.asarray(b)
     dtype = jnp.result_type(a.dtype, b.dtype)
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
@@ -97,20 +105,18 @@ def solved(
     columns = (b.astype(dtype), *given)
     x, reached = one(*columns) if b.ndim == 1 else jax.vmap(one, 1, (1, 0))(*columns)
     if throw:
-        return _or_error(x, ~jnp.all(reached), not_solved(type(solver).__name__))
+        # Raise on all devices if the solution failed on one of them.
+        failed = ~jnp.all(reached)
+        text = not_solved(type(solver).__name__)
+        axes = tuple(sorted(_compat.varying_axes(failed)))
+        if not axes:
+            return eqx.error_if(x, failed, text)
+        # Both branches of Equinox' check must vary over devices alike, but that of the error does
+        # not.
+        failed = jax.lax.psum(failed.astype(jnp.int32), axes) > 0
+        zero = eqx.error_if(jnp.zeros((), x.dtype), failed, text)
+        return jnp.add(*_compat.align((x, zero)))
     return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
-
-
-def _check_options(solver: lineax.AbstractLinearSolver, options: Options) -> None:
-    """Refuse options that lineax would ignore; other solvers check their own options."""
-    unknown = sorted(set(options) - {"preconditioner", "y0"})
-    if unknown and type(solver).__module__.startswith("lineax."):
-        raise TypeError(
-            message(
-                f"solve: {type(solver).__name__} has no option {unknown[0]!r}.",
-                hint='the options are `"preconditioner"` and `"y0"`, a first guess.',
-            )
-        )
 
 
 def _first_guess(start: PyTree, shape: tuple[int, ...], dtype: DType) -> DenseArray:
@@ -120,17 +126,6 @@ def _first_guess(start: PyTree, shape: tuple[int, ...], dtype: DType) -> DenseAr
             f"solve: the option `y0` has shape {start.shape}, the solution has {shape}."
         )
     return start.astype(dtype)
-
-
-def _or_error(x: DenseArray, failed: Bool[Array, ""], text: str) -> DenseArray:
-    """Return a solution, or raise on all devices if it failed on one of them."""
-    axes = tuple(sorted(_compat.varying_axes(failed)))
-    if not axes:
-        return eqx.error_if(x, failed, text)
-    # Both branches of Equinox' check must vary over devices alike, and that of the error does not.
-    failed = jax.lax.psum(failed.astype(jnp.int32), axes) > 0
-    zero = eqx.error_if(jnp.zeros((), x.dtype), failed, text)
-    return jnp.add(*_compat.align((x, zero)))
 
 
 def _one_column(

@@ -91,7 +91,20 @@ class _QuantityType(type):
         unit, *array = item if isinstance(item, tuple) else (item,)
         key = (unit, *array)
         if key not in _made:
-            _made[key] = _make(unit, array)
+            text = unit if isinstance(unit, str) else f"{unit}"
+            named = _DIMENSIONS.get(text, unit) if isinstance(unit, str) else unit
+            dimension = named if type(named) is Dimension else units.unit(named).dimension
+            kind, over_value = _array_type(array)
+            parts = [f'"{text}"', *map(_spell, array)]
+            namespace = {
+                "dimension": dimension,
+                "array": kind,
+                "over_value": over_value,
+                "__module__": "builtins",  # unions then show the name alone, as beartype requires
+                "__doc__": f"A quantity of dimension {dimension}.",
+            }
+            name = f"Quantity[{', '.join(parts)}]"
+            _made[key] = _QuantityType(name, (Quantity,), namespace)
         return _made[key]
 
     def __instancecheck__(cls, x: PyTree) -> bool:
@@ -117,23 +130,6 @@ class Quantity(metaclass=_QuantityType):
     dimension = None
     array: Hint = None
     over_value = False
-
-
-def _make(unit: Unitlike, array: list[Hint]) -> type:
-    text = unit if isinstance(unit, str) else f"{unit}"
-    named = _DIMENSIONS.get(text, unit) if isinstance(unit, str) else unit
-    dimension = named if type(named) is Dimension else units.unit(named).dimension
-    kind, over_value = _array_type(array)
-    parts = [f'"{text}"', *map(_spell, array)]
-    namespace = {
-        "dimension": dimension,
-        "array": kind,
-        "over_value": over_value,
-        "__module__": "builtins",  # unions then show the name alone, as beartype requires
-        "__doc__": f"A quantity of dimension {dimension}.",
-    }
-    name = f"Quantity[{', '.join(parts)}]"
-    return _QuantityType(name, (Quantity,), namespace)
 
 
 def _spell(part: Hint) -> str:

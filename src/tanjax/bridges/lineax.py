@@ -35,7 +35,7 @@ from tanjax.arrays import (
     is_structured,
 )
 from tanjax.quantities import is_quantity, split_unit
-from tanjax.units import Unit, one
+from tanjax.units import one
 
 from ._charts import labelled, number_in
 from ._missing import missing
@@ -170,7 +170,11 @@ def linear_solve(
     **Raises:** `UnitError` for a tree of vectors in several units.
     """
     matrix, of_matrix = split_unit(operator)
-    numbers, of_vector = _one_unit(vector)
+    # The numbers of a vector, or of a tree of them, and their common unit.
+    leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
+    first = next((x.label for x in leaves if is_quantity(x)), None)
+    done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
+    numbers, of_vector = jax.tree.unflatten(tree, done), first
     plain = of_vector is None and not is_quantity(operator)
     unit = None if plain else (of_vector or one) / of_matrix
     options = dict(options or {})
@@ -190,14 +194,6 @@ def linear_solve(
     )
     value = jax.tree.map(lambda x: labelled(x, unit), solution.value)
     return eqx.tree_at(lambda s: s.value, solution, value)
-
-
-def _one_unit(vector: PyTree) -> tuple[PyTree, Unit | None]:
-    """Return the numbers of a vector, or of a tree of them, and their common unit."""
-    leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
-    first = next((x.label for x in leaves if is_quantity(x)), None)
-    done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
-    return jax.tree.unflatten(tree, done), first
 
 
 def solve(

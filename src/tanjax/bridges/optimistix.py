@@ -132,7 +132,7 @@ def minimise(
 
     **Returns:** as `root_find`.
     """
-    return _solve("minimise", _each_in_its_unit, None, fn, solver, y0, args, rest)
+    return _solve("minimise", lambda out, _: chart_of(out)[0], None, fn, solver, y0, args, rest)
 
 
 def least_squares(
@@ -156,10 +156,6 @@ def least_squares(
     """
     numbers = _in_one_unit if scale is None else _in_scales
     return _solve("least_squares", numbers, scale, fn, solver, y0, args, rest)
-
-
-def _each_in_its_unit(out: PyTree, _: object) -> PyTree:
-    return chart_of(out)[0]
 
 
 def _equations(out: PyTree, _: object) -> PyTree:

@@ -121,7 +121,12 @@ def from_scipy(matrix: Foreign, kind: type | None = None) -> PyTree:
     if not scipy.sparse.issparse(matrix) or len(matrix.shape) != 2:
         raise ShapeError(f"from_scipy: needs a sparse matrix of SciPy, got {describe(matrix)}.")
     if kind is None:
-        kind = _kind_of(matrix)
+        # The narrowest type with the diagonals of a `dia` matrix, or `Sparse`.
+        if matrix.format != "dia" or matrix.shape[0] != matrix.shape[1]:
+            kind = Sparse
+        else:
+            width = max((abs(int(k)) for k in matrix.offsets), default=0)
+            kind = Diagonal if width == 0 else Tridiagonal if width == 1 else Banded
     if kind not in _KINDS:
         names = ", ".join(k.__name__ for k in _KINDS)
         raise ShapeError(f"from_scipy: `kind` must be one of {names}, got {kind!r}.")
@@ -135,7 +140,13 @@ def from_scipy(matrix: Foreign, kind: type | None = None) -> PyTree:
         return _permutation(matrix)
     below, above = _widths(matrix, rows - columns)
     if kind is Banded:
-        return Banded(_bands(sparse, below, above), below, above)
+        # The storage of `Banded`.
+        n = sparse.shape[0]
+        bands = [
+            jnp.pad(sparse.off_diagonal(k), (max(0, k), max(0, -k)))
+            for k in range(above, -below - 1, -1)
+        ]
+        return Banded(jnp.stack(bands).reshape(below + above + 1, n), below, above)
     if kind is Diagonal and max(below, above) == 0:
         return Diagonal(sparse.diagonal())
     if kind is Diagonal or max(below, above) > 1:
@@ -146,14 +157,6 @@ def from_scipy(matrix: Foreign, kind: type | None = None) -> PyTree:
     if not np.array_equal(lower, upper):
         raise _not_a(kind, matrix, "it is not symmetric")
     return SymTridiagonal(diag, lower)
-
-
-def _kind_of(matrix: Foreign) -> type:
-    """Return the narrowest type with the diagonals of a `dia` matrix, or `Sparse`."""
-    if matrix.format != "dia" or matrix.shape[0] != matrix.shape[1]:
-        return Sparse
-    width = max((abs(int(k)) for k in matrix.offsets), default=0)
-    return Diagonal if width == 0 else Tridiagonal if width == 1 else Banded
 
 
 def _entries(matrix: Foreign) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -174,16 +177,6 @@ def _widths(matrix: Foreign, offsets: np.ndarray) -> tuple[int, int]:
     last = max(matrix.shape[0] - 1, 0)
     below, above = max(offsets.max(initial=0), 0), max(-offsets.min(initial=0), 0)
     return min(int(below), last), min(int(above), last)
-
-
-def _bands(sparse: Sparse, below: int, above: int) -> jax.Array:
-    """Return the storage of `Banded`."""
-    n = sparse.shape[0]
-    bands = [
-        jnp.pad(sparse.off_diagonal(k), (max(0, k), max(0, -k)))
-        for k in range(above, -below - 1, -1)
-    ]
-    return jnp.stack(bands).reshape(below + above + 1, n)
 
 
 def _permutation(matrix: Foreign) -> Permutation:

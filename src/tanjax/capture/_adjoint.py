@@ -43,7 +43,9 @@ def _adjoint(f: Function) -> Function:
         *fixed, y = args
         space = Space(y)
         closed, out = space.trace(lambda x: f(*fixed, x, **kwargs))
-        if _is_constructive(out):
+        # Only interpreters know the adjoint of nothing, or of what classes make.
+        leaves = jax.tree.leaves(out, is_leaf=is_typed)
+        if not leaves or any(isinstance(type(x), CapturedClass) for x in leaves):
             return f(*args, **kwargs) if jax.tree.leaves(out) else out
         pull, like = functools.partial(space.pull, linear_transpose(closed)), space.like(out)
         try:
@@ -153,12 +155,6 @@ def _is_like(given: PyTree, wanted: PyTree) -> bool:
     given, wanted = stored_of(given), jax.tree.map(_aval, stored_of(wanted))
     same = jax.tree.structure(given) == jax.tree.structure(wanted)
     return same and jax.tree.leaves(given) == jax.tree.leaves(wanted)
-
-
-def _is_constructive(out: PyTree) -> bool:
-    """True if a result is nothing or made of classes: only interpreters know its adjoint."""
-    leaves = jax.tree.leaves(out, is_leaf=is_typed)
-    return not leaves or any(isinstance(type(x), CapturedClass) for x in leaves)
 
 
 def _types(tree: PyTree) -> str:

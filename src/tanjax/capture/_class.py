@@ -91,14 +91,20 @@ class CaptureMeta(CapturedClass):
                 vars(instance)[_NAMES] = (*vars(instance)[_NAMES], _HANDLE)
             return instance
 
-        named = {k: v if _holds_array(v) else Static(v) for k, v in kwargs.items()}
+        named = {
+            k: v if any(map(is_operand, jax.tree.leaves(v))) else Static(v)
+            for k, v in kwargs.items()
+        }
         return marked("class", cls.__name__, cls, construct, args, named, cls._marks, moves=_moves)
 
     def _make(cls, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> Instance:
         """Make an instance that knows which of its attributes are leaves."""
         instance = type.__call__(cls, *args, **kwargs)
         fields = vars(instance)
-        fields[_NAMES] = tuple(sorted(k for k, v in fields.items() if _is_dynamic(v)))
+        is_instance = lambda x: isinstance(type(x), CapturedClass)
+        parts = {k: jax.tree.leaves(v, is_leaf=is_instance) for k, v in fields.items()}
+        dynamic = [k for k, xs in parts.items() if any(_moves(x) or is_instance(x) for x in xs)]
+        fields[_NAMES] = tuple(sorted(dynamic))
         return instance
 
 
@@ -122,15 +128,6 @@ def _require_hashable(name: str, fields: dict[str, PyTree]) -> None:
 
 def _moves(x: PyTree) -> bool:
     return is_operand(x) or isinstance(x, float | complex | np.inexact)
-
-
-def _holds_array(x: PyTree) -> bool:
-    return any(map(is_operand, jax.tree.leaves(x)))
-
-
-def _is_dynamic(value: PyTree) -> bool:
-    is_instance = lambda x: isinstance(type(x), CapturedClass)
-    return any(_moves(x) or is_instance(x) for x in jax.tree.leaves(value, is_leaf=is_instance))
 
 
 def _flatten(x: Instance) -> tuple[list[PyTree], Aux]:

@@ -24,7 +24,18 @@ def _ctrl(
 ) -> Function:
     def controlled(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if wires is not None:
-            return _nothing(f(*args, **kwargs))
+            out = f(*args, **kwargs)
+            if jax.tree.leaves(out):
+                raise CaptureError(
+                    message(
+                        "ctrl: with `wires` it takes a function that returns nothing.",
+                        f"got: {', '.join(describe(x) for x in jax.tree.leaves(out))}",
+                        "why: `wires` is where an interpreter controls the gates that the "
+                        "function makes.",
+                        hint="leave `wires` out for a function of stacked states.",
+                    )
+                )
+            return out
         *fixed, states = args
         row = _row(control)
         leading = {jnp.shape(x)[0] if jnp.ndim(x) else 0 for x in jax.tree.leaves(states)}
@@ -40,20 +51,6 @@ def _ctrl(
         return jax.tree.map(lambda x, y: x.at[row].set(y), states, new)
 
     return controlled
-
-
-def _nothing(out: PyTree) -> PyTree:
-    """Return no result: a function that makes gates has none to control."""
-    if jax.tree.leaves(out):
-        raise CaptureError(
-            message(
-                "ctrl: with `wires` it takes a function that returns nothing.",
-                f"got: {', '.join(describe(x) for x in jax.tree.leaves(out))}",
-                "why: `wires` is where an interpreter controls the gates that the function makes.",
-                hint="leave `wires` out for a function of stacked states.",
-            )
-        )
-    return out
 
 
 def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTree:
@@ -83,7 +80,19 @@ def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTr
     if wires is not None and len(wires) != len(control):
         raise ValueError(f"ctrl: {len(control)} controls, and {len(wires)} wires for them.")
     if is_structured(f) or isinstance(f, jax.Array | np.ndarray):
-        return _controlled_matrix(f, control)
+        matrix: Matrix = f.plain("ctrl: matrix") if is_quantity(f) else f
+        matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ShapeError(
+                message(
+                    "ctrl: it takes a square matrix, or a function of a state.",
+                    f"got: {describe(f)}",
+                    hint="map over a batch of matrices with `tj.vmap`.",
+                )
+            )
+        blocks: list[Matrix] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
+        blocks[_row(control)] = matrix
+        return BlockDiagonal(*blocks)
     require_function("ctrl", f)
     return _ctrl(f, control, None if wires is None else tuple(wires))
 
@@ -93,19 +102,3 @@ ctrl.equation = _ctrl  # type: ignore[attr-defined]
 
 def _row(control: Sequence[int]) -> int:
     return int("".join(str(int(c)) for c in control), 2)
-
-
-def _controlled_matrix(f: Matrix, control: tuple[int, ...]) -> BlockDiagonal:
-    matrix: Matrix = f.plain("ctrl: matrix") if is_quantity(f) else f
-    matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
-    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ShapeError(
-            message(
-                "ctrl: it takes a square matrix, or a function of a state.",
-                f"got: {describe(f)}",
-                hint="map over a batch of matrices with `tj.vmap`.",
-            )
-        )
-    blocks: list[Matrix] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
-    blocks[_row(control)] = matrix
-    return BlockDiagonal(*blocks)

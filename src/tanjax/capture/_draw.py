@@ -124,13 +124,17 @@ def _fill(equation: Equation) -> str:
 def to_dot(program: Body) -> str:
     """Return the program as Graphviz source, without any library."""
     picture = Picture(program)
+    dashed = lambda arrow: ", style=dashed" if arrow.closure else ""
     lines = [
         f"digraph {_quote(program.name)} {{",
         '  graph [fontname="Helvetica", fontsize=10, labeljust=l];',
         '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];',
         '  edge [fontname="Helvetica", fontsize=9, color="#555555"];',
         *_in_frame(picture.frame, "cluster", "  "),
-        *(_dot_arrow(arrow) for arrow in picture.arrows),
+        *(
+            f"  v{arrow.start} -> v{arrow.end} [label={_quote(arrow.text)}{dashed(arrow)}];"
+            for arrow in picture.arrows
+        ),
     ]
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -148,11 +152,6 @@ def _in_frame(frame: Frame, name: str, indent: str) -> Iterator[str]:
         more += ["shape=oval"] if item.fill == "value" else []
         more += [f"tooltip={_quote(item.source)}"] if item.source else []
         yield f"{indent}v{item.number} [{', '.join(more)}];"
-
-
-def _dot_arrow(arrow: Arrow) -> str:
-    style = ", style=dashed" if arrow.closure else ""
-    return f"  v{arrow.start} -> v{arrow.end} [label={_quote(arrow.text)}{style}];"
 
 
 def _quote(text: str) -> str:
@@ -213,7 +212,13 @@ def plot(program: Body, ax: Axes | None = None) -> Axes:
             ) from error
         size = (1.1 * right, 0.8 + 0.34 * lowest)
         ax = pyplot.subplots(figsize=size, layout="constrained")[1]
-    _draw_frames(ax, frames)
+    from matplotlib.patches import Rectangle
+
+    for title, first, last, depth in frames:
+        left, top = _left(depth) - 0.2, first - 0.5
+        width, height = _WIDTH - 0.1 * depth - left, last - first + 0.2
+        ax.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="#999999", lw=0.8))
+        ax.text(left + width - 0.1, top + 0.1, _plain(title), ha="right", va="top", fontsize=7)
     for way in ways:
         _draw_way(ax, way)
     for row in rows.values():
@@ -265,16 +270,6 @@ def _left(depth: int) -> float:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _draw_frames(ax: Axes, frames: _Frames) -> None:
-    from matplotlib.patches import Rectangle
-
-    for title, first, last, depth in frames:
-        left, top = _left(depth) - 0.2, first - 0.5
-        width, height = _WIDTH - 0.1 * depth - left, last - first + 0.2
-        ax.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="#999999", lw=0.8))
-        ax.text(left + width - 0.1, top + 0.1, _plain(title), ha="right", va="top", fontsize=7)
 
 
 def _draw_way(ax: Axes, way: _Way) -> None:

@@ -124,8 +124,7 @@ def _increment(body: OpenJaxpr, place: int, out: int) -> int | None:
 def _like(state: State, start: State) -> list[AnyArray]:
     """Cast a state to the dtypes in which it started."""
     typed = lambda x, s: jax.lax.convert_element_type(x, jnp.result_type(s))
-    return [typed(x, s) if _is_number(s) else x for x, s in zip(state, start, strict=True)]
-
-
-def _is_number(x: AnyArray) -> bool:
-    return not jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.extended)
+    return [
+        typed(x, s) if not jnp.issubdtype(jax.typeof(s).dtype, jax.dtypes.extended) else x
+        for x, s in zip(state, start, strict=True)
+    ]

@@ -33,21 +33,18 @@ class Names:
         if isinstance(x, Literal):
             return literal_text(x)
         if x not in self._known:
-            self._known[x] = _letters(len(self._known))
+            count = len(self._known)
+            text = ""
+            count += 1
+            while count:
+                count, digit = divmod(count - 1, 26)
+                text = _LETTERS[digit] + text
+            self._known[x] = text
         return self._known[x]
 
     def typed(self, x: Operand | None) -> str:
         """The text of a variable where it is bound."""
         return "_" if x is None else f"{self(x)}:{x.type}"
-
-
-def _letters(count: int) -> str:
-    text = ""
-    count += 1
-    while count:
-        count, digit = divmod(count - 1, 26)
-        text = _LETTERS[digit] + text
-    return text
 
 
 def literal_text(x: Literal) -> str:

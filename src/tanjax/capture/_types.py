@@ -70,7 +70,8 @@ def type_text(x: PyTree) -> str:
     text_of_class = getattr(type(x), "type_text", None)
     if text_of_class is not None:
         return str(text_of_class(x))
-    parts = [type_text(v) for v in children(x)[0] if not _is_handle(x, v)]
+    # An instance without numbers has a handle, and no part.
+    parts = [type_text(v) for v in children(x)[0] if getattr(x, "_equation", None) is not v]
     parts += [f"{name}={value_text(v)}" for name, v in statics(x).items()]
     return f"{type(x).__name__}<{', '.join(parts)}>" if parts else type(x).__name__
 
@@ -78,11 +79,6 @@ def type_text(x: PyTree) -> str:
 def unit_text(unit: Unit) -> str:
     """Return a unit as text: `m/s`, and `1` for pure numbers."""
     return str(unit).replace(" / ", "/") or "1"
-
-
-def _is_handle(x: PyTree, part: PyTree) -> bool:
-    """True if a part is the handle of an instance without numbers."""
-    return getattr(x, "_equation", None) is part
 
 
 def statics(x: PyTree) -> dict[str, object]:

@@ -54,7 +54,8 @@ class View:
         self._typed: dict[Key, Variable] = {}
         self._free = set(jaxpr.constvars)
         self._place: JaxEquation | None = None  # the equation of the jaxpr that is being read
-        self.inputs = [self.define(x) for x in _values(arguments)]
+        leaves = jax.tree.leaves(arguments, is_leaf=is_typed)
+        self.inputs = [self.define(x) for x in leaves if not isinstance(x, Static)]
         for eqn in jaxpr.eqns:
             self._place = eqn
             self._add(eqn)
@@ -151,7 +152,11 @@ class View:
         for place, part in _arguments(jax.tree.unflatten(tree, range(len(items)))):
             name, leaves = _parameter(place, mark), jax.tree.leaves(part)
             values = [items[i] for i in leaves]
-            if leaves and all(_is_static(v) for v in values) and not slots.keys() & set(leaves):
+            if (
+                leaves
+                and all(isinstance(v, Literal) and v.is_static for v in values)
+                and not slots.keys() & set(leaves)
+            ):
                 if _is_operand(part, _static(values[0]), place, mark):
                     shown.append(values[0])
                 elif (value := jax.tree.map(lambda i: _static(items[i]), part)) is not None:
@@ -192,8 +197,10 @@ class View:
         outputs = [self.define(v) for v in eqn.outvars]
         name, params = eqn.primitive.name, dict(eqn.params)
         programs = {k: self._program_of(j) for k, j in _jaxprs.inner_jaxprs(eqn)}
-        for key in [k for k, v in params.items() if _holds_jaxpr(v)]:
-            del params[key]
+        for key, value in list(params.items()):
+            parts = value if isinstance(value, tuple | list) else (value,)
+            if any(hasattr(part, "eqns") for part in parts):
+                del params[key]
         derived, jax_function = name_of(eqn), _compat.jax_function_of(eqn)
         if derived is None and jax_function and _compat.call_name(eqn):
             name, params, programs = jax_function, {}, {}
@@ -209,10 +216,6 @@ class View:
 
 def _fits(mark: Mark, eqn: JaxEquation) -> bool:
     return mark.closed + sum(s is MOVING for s in mark.shape) == len(eqn.invars)
-
-
-def _values(tree: PyTree) -> list[PyTree]:
-    return [x for x in jax.tree.leaves(tree, is_leaf=is_typed) if not isinstance(x, Static)]
 
 
 def _skeleton(tree: PyTreeDef, shape: Shape, moving: Sequence[Leaf]) -> PyTree:
@@ -250,10 +253,6 @@ def _static(x: Operand) -> object:
     return x.value if isinstance(x, Literal) else None
 
 
-def _is_static(x: Operand) -> bool:
-    return isinstance(x, Literal) and x.is_static
-
-
 def _is_operand(part: PyTree, value: object, place: Place, mark: Mark) -> bool:
     """True if a static argument stands for an operand, as the 2 of `q / 2`."""
     is_number = isinstance(value, int | float | complex) and type(value) is not bool
@@ -278,12 +277,6 @@ def _names(target: Callable[..., PyTree]) -> Sequence[str]:
         return tuple(inspect.signature(target).parameters)
     except (TypeError, ValueError):
         return ()
-
-
-def _holds_jaxpr(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return any(hasattr(v, "eqns") for v in value)
-    return hasattr(value, "eqns")
 
 
 def _lost(mark: Mark, eqn: JaxEquation) -> tuple[str, ...]:

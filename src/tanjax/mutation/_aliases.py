@@ -34,7 +34,16 @@ def check_refs(function: str, given: Mapping[str, PyTree], mutates: Sequence[str
         for place, leaf in with_paths(name, tree):
             if not (is_ref(leaf) or is_view(leaf)):
                 if name in mutates and (hasattr(leaf, "dtype") or isinstance(leaf, int | float)):
-                    raise _no_ref(function, place, leaf)
+                    raise MutationError(
+                        message(
+                            f"{function}: `{place}` is an array, and the function mutates it.",
+                            f"got: {describe(leaf)}",
+                            "why: its mutation would be lost, as arrays of JAX do not change.",
+                            hint=f"pass a Ref, `tj.new_ref({place})`, or call "
+                            f"`{function}.transition`, which takes arrays and returns their new "
+                            "values.",
+                        )
+                    )
                 continue
             written = name in mutates
             same = seen.setdefault(id(root(leaf)), [])
@@ -48,18 +57,6 @@ def _are_disjoint(a: PyTree, b: PyTree) -> bool:
     """True if two views of one Ref are known to have no entry in common."""
     pairs = zip(places_of(a), places_of(b), strict=False)  # empty for a Ref itself
     return any(i is not None and j is not None and not np.intersect1d(i, j).size for i, j in pairs)
-
-
-def _no_ref(function: str, place: str, leaf: PyTree) -> MutationError:
-    return MutationError(
-        message(
-            f"{function}: `{place}` is an array, and the function mutates it.",
-            f"got: {describe(leaf)}",
-            "why: its mutation would be lost, as arrays of JAX do not change.",
-            hint=f"pass a Ref, `tj.new_ref({place})`, or call `{function}.transition`, which takes "
-            "arrays and returns their new values.",
-        )
-    )
 
 
 def _aliased(function: str, first: str, a: PyTree, second: str, b: PyTree) -> AliasError:

@@ -146,25 +146,21 @@ def match_arguments(
             for i, tree in zip(argnums, given, strict=True)
         ]
         slots = [slot for own, _ in found for slot in own]
-        unit = _common_unit(argnums, [label for _, label in found])
+        unit = found[0][1]
+        for i, (_, label) in zip(argnums, found, strict=True):
+            if label is not unit:
+                raise UnitError(
+                    message(
+                        "grad: the buffers of two arguments remember different units.",
+                        f"argument {argnums[0]}: {unit}",
+                        f"argument {i}: {label}",
+                        hint="make them together: `tj.zero_refs((x, y), unit=...)`.",
+                    )
+                )
         if given is not into:
             unit = into.unit
     check_distinct("grad", slots, (args, kwargs))
     return Matched(slots, unit)
-
-
-def _common_unit(argnums: Sequence[int], labels: list[Unit]) -> Unit:
-    for i, label in zip(argnums, labels, strict=True):
-        if label is not labels[0]:
-            raise UnitError(
-                message(
-                    "grad: the buffers of two arguments remember different units.",
-                    f"argument {argnums[0]}: {labels[0]}",
-                    f"argument {i}: {label}",
-                    hint="make them together: `tj.zero_refs((x, y), unit=...)`.",
-                )
-            )
-    return labels[0]
 
 
 def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
@@ -180,13 +176,18 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
         if is_quantity(leaf) and is_quantity(buffer):
             labels = _labels(where, place, leaf.label.delta, buffer.label.delta)
             leaf, buffer = leaf.stored, buffer.stored
-        numbers, own = jax.tree.flatten(leaf, is_leaf=_is_none)
+        numbers, own = jax.tree.flatten(leaf, is_leaf=lambda x: x is None)
         if buffer is None and may_freeze:
             yield from (Slot(place, n, None, None) for n in numbers if is_inexact(n))
             continue
         refs = _flattened_like(where, place, own, buffer)
         for number, ref in zip(numbers, refs, strict=True):
-            added = where == "accumulate" and ref is not None and not _is_nothing(number)
+            # A leaf of a gradient may mark that there is none, as for integers.
+            added = (
+                where == "accumulate"
+                and ref is not None
+                and not (number is None or getattr(number, "dtype", None) == jax.dtypes.float0)
+            )
             if added or is_inexact(number):
                 yield _checked_slot(where, Slot(place, number, ref, labels))
 
@@ -194,17 +195,13 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
 def _spread(x: PyTree, tree: PyTree) -> PyTree:
     """Spread a `None` for a part of `x` to all leaves of that part."""
     whole = lambda b: b is None or type(b) is StructuredRef or is_structured(b)
-    nothing = lambda part: jax.tree.map(_nothing, part, is_leaf=is_structured)
+    nothing = lambda part: jax.tree.map(lambda leaf: None, part, is_leaf=is_structured)
     try:
         return jax.tree.map(
             lambda b, part: nothing(part) if b is None else b, tree, x, is_leaf=whole
         )
     except (ValueError, TypeError):
         return tree  # it does not fit; the caller raises
-
-
-def _nothing(leaf: PyTree) -> None:
-    return None
 
 
 def _flattened_like(where: str, place: str, treedef: PyTreeDef, tree: PyTree) -> list[PyTree]:
@@ -219,15 +216,6 @@ def _flattened_like(where: str, place: str, treedef: PyTreeDef, tree: PyTree) ->
                 hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
             )
         ) from None
-
-
-def _is_none(x: PyTree) -> bool:
-    return x is None
-
-
-def _is_nothing(x: PyTree) -> bool:
-    """True if a leaf of a gradient marks that there is none, as for integers."""
-    return x is None or getattr(x, "dtype", None) == jax.dtypes.float0
 
 
 def _labels(where: str, place: str, mine: Unit, buffers: Unit) -> tuple[Unit, Unit] | None:

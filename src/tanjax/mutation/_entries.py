@@ -130,7 +130,20 @@ def write_entries(refs: Sequence[PyTree], like: PyTree, index: Index, value: PyT
         )
     else:
         number = 0 if type(number) is Zero else number
-        index = _full_index(target, index)
+        # An index with one part, an integer or a slice, for every axis.
+        parts = _parts(index, target.ndim)
+        parts += [slice(None)] * (target.ndim - len(parts))
+        simple = [type(i) is slice or (_is_integer(i) and np.shape(i) == ()) for i in parts]
+        if len(parts) != target.ndim or not all(simple):
+            raise MutationError(
+                message(
+                    f"StructuredRef: entries of a {type(target).__name__} are written by integers "
+                    "and slices, one for each axis.",
+                    f"index: {index!r}",
+                    hint="write one entry at a time, or a whole array, `ref[...] = a`.",
+                )
+            )
+        index = tuple(parts)
         _ENTRIES[type(target)](refs[0], target, index, number, _in_range(index, refs[0].shape))
 
 
@@ -190,23 +203,6 @@ def _parts(index: Index, ndim: int) -> list[PyTree]:
         at = next(k for k, i in enumerate(parts) if i is Ellipsis)
         parts[at : at + 1] = [slice(None)] * (ndim - len(parts) + 1)
     return parts
-
-
-def _full_index(x: AbstractArray, index: Index) -> tuple[PyTree, ...]:
-    """Return an index with one part, an integer or a slice, for every axis."""
-    parts = _parts(index, x.ndim)
-    parts += [slice(None)] * (x.ndim - len(parts))
-    simple = [type(i) is slice or (_is_integer(i) and np.shape(i) == ()) for i in parts]
-    if len(parts) != x.ndim or not all(simple):
-        raise MutationError(
-            message(
-                f"StructuredRef: entries of a {type(x).__name__} are written by integers and "
-                "slices, one for each axis.",
-                f"index: {index!r}",
-                hint="write one entry at a time, or a whole array, `ref[...] = a`.",
-            )
-        )
-    return tuple(parts)
 
 
 def _places(part: PyTree, n: int) -> PyTree:

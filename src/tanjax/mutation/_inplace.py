@@ -132,7 +132,14 @@ class InPlace:
         self, leaves: list[PyTree], tree: PyTreeDef, statics: dict[str, PyTree]
     ) -> PyTree:
         """Run `_step` as one program, whose buffers are those of the Refs."""
-        fixed = {i: x for i, x in enumerate(leaves) if not _is_dynamic(x)}
+        fixed = {
+            i: x
+            for i, x in enumerate(leaves)
+            if not (
+                hasattr(x, "dtype")
+                or (isinstance(x, int | float | complex) and type(x) is not bool)
+            )
+        }
         key = arrays.densify_mode(), tree, tuple(fixed.items()), tuple(statics.items())
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -173,7 +180,9 @@ class InPlace:
             leaves, tree = jax.tree.flatten(((), given))
             return call_discharged(on_fresh_refs, self.name, leaves, tree, is_in_place=True)[0]
 
-        named = sorted(map(_named, self._signature.parameters.values()), key=_is_keyword)
+        named = sorted(
+            map(_named, self._signature.parameters.values()), key=lambda p: p.kind is p.KEYWORD_ONLY
+        )
         after = self._signature.replace(parameters=named, return_annotation=Transition)
         transition.__signature__ = after  # type: ignore[attr-defined]
         return transition
@@ -247,10 +256,6 @@ def _named(p: inspect.Parameter) -> inspect.Parameter:
     return inspect.Parameter(p.name, kind, default=default, annotation=p.annotation)
 
 
-def _is_keyword(p: inspect.Parameter) -> bool:
-    return p.kind is p.KEYWORD_ONLY
-
-
 def _whole(transition: Operation, *args: PyTree, **statics: PyTree) -> PyTree:
     """Run the body on a whole batch; the body decides how to treat it."""
     return transition.resolve(args, statics).primal(*args)
@@ -261,10 +266,6 @@ def _can_be_arguments(leaves: list[PyTree]) -> bool:
     refs = [id(x) for x in leaves if is_ref(x)]
     traced = any(isinstance(x, _compat.Tracer) or is_view(x) for x in leaves)
     return not traced and len(set(refs)) == len(refs)
-
-
-def _is_dynamic(x: PyTree) -> bool:
-    return hasattr(x, "dtype") or (isinstance(x, int | float | complex) and type(x) is not bool)
 
 
 def _write(refs: PyTree, state: PyTree) -> None:

@@ -51,9 +51,14 @@ def from_inplace_rule(rule: Function, *, others: Sequence[bool], order: Sequence
         after, pullback = rule(*before, **statics)
 
         def on_refs(state_bars: PyTree, out_bar: PyTree) -> PyTree:
-            refs = jax.tree.map(_cotangent_ref, state_bars, is_leaf=is_structured)
+            # A Ref of a cotangent; integers have none, and keep JAX's `float0`.
+            refs = jax.tree.map(
+                lambda x: x if _is_float0(x) else new_ref(x), state_bars, is_leaf=is_structured
+            )
             rest = _as_tuple(name, pullback(*refs, out_bar), sum(others))
-            return jax.tree.map(_frozen, refs, is_leaf=_is_memory), rest
+            return jax.tree.map(
+                lambda x: x if _is_float0(x) else freeze(x), refs, is_leaf=_is_memory
+            ), rest
 
         on_refs.__name__ = name
 
@@ -65,15 +70,6 @@ def from_inplace_rule(rule: Function, *, others: Sequence[bool], order: Sequence
         return after, pullback_of_transition
 
     return with_transition
-
-
-def _cotangent_ref(x: PyTree) -> PyTree:
-    """Return a Ref of a cotangent; integers have none, and keep JAX's `float0`."""
-    return x if _is_float0(x) else new_ref(x)
-
-
-def _frozen(x: PyTree) -> PyTree:
-    return x if _is_float0(x) else freeze(x)
 
 
 def _is_float0(x: PyTree) -> bool:

@@ -47,9 +47,10 @@ def check_memory(checker: Checker) -> None:
                 "policy of `tj.densify`.",
             )  # fmt: skip
     if wrote(x, "pullback_of_destructure") and wrote(x, "apply"):
+        thin = arrays.Outer(jnp.ones(m, x.dtype), jnp.ones(n, x.dtype))
         checker.recorder.holds(
             STAGE, f"`pullback_of_destructure` forms the dense {m}x{n} array of an `Outer`.",
-            not _forms(_pull_outer(x, m, n), x, m, n),
+            not _forms(lambda x: arrays.pullback_of_destructure(x)(thin), x, m, n),
             "AD of `apply` does without.",
             hint="ask an `Outer` for what the type stores, or leave it to the default.",
         )  # fmt: skip
@@ -88,11 +89,6 @@ def _queries(x: PyTree, m: int, n: int) -> dict[str, Function]:
 
 def _or_nothing(x: PyTree) -> PyTree:
     return () if x is NotImplemented else x
-
-
-def _pull_outer(x: PyTree, m: int, n: int) -> Function:
-    thin = arrays.Outer(jnp.ones(m, x.dtype), jnp.ones(n, x.dtype))
-    return lambda x: arrays.pullback_of_destructure(x)(thin)
 
 
 def _forms(query: Function, x: PyTree, m: int, n: int) -> bool:

@@ -114,7 +114,12 @@ def _check_queries(checker: Checker) -> None:
         return
     b = operands(formed) if formed.ndim == 2 else {}
     others = {k: v for k, v in members(x, formed).items() if k in PAIRED}
-    _check_definite(checker, x)
+    if getattr(x, "definite", False):
+        spectrum = np.linalg.eigvalsh(np.asarray(checker.formed))
+        checker.recorder.holds(
+            STAGE, "`definite` is promised, and the matrix is not positive definite.",
+            bool(np.all(spectrum > 0)), f"eigenvalues: {spectrum.tolist()}",
+        )  # fmt: skip
     _check_batch(checker)
 
     def ask(vector: PyTree) -> dict[str, PyTree]:
@@ -207,15 +212,6 @@ def _check_sensitivity(checker: Checker) -> None:
         not blind or relative_error(moved.T, moved) <= checker.tolerance,
         hint="choose values without accidental symmetry.",
     )  # fmt: skip
-
-
-def _check_definite(checker: Checker, x: PyTree) -> None:
-    if getattr(x, "definite", False):
-        spectrum = np.linalg.eigvalsh(np.asarray(checker.formed))
-        checker.recorder.holds(
-            STAGE, "`definite` is promised, and the matrix is not positive definite.",
-            bool(np.all(spectrum > 0)), f"eigenvalues: {spectrum.tolist()}",
-        )  # fmt: skip
 
 
 def _check_batch(checker: Checker) -> None:

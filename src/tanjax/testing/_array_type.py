@@ -328,7 +328,7 @@ class _TypeCheck(Checker):
         wears = worn is values_type(self.x) and not issubclass(worn, CONTAINERS)
         self.recorder.holds(
             "natural", "the natural cotangent of a non-linear type wears its class.",
-            not wears or _is_linear(natural), f"got: {worn.__name__}",
+            not wears or arrays.fact(natural, "is_linear"), f"got: {worn.__name__}",
         )  # fmt: skip
         got = self.out.dual(self._shown("the natural cotangent", natural)) @ self.jacobian
         self.recorder.compare("natural", "⟨natural(w̄), J ẇ⟩", got, seen, self.tolerance)
@@ -390,8 +390,3 @@ def _is_local(cls: type) -> bool:
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is not cls
-
-
-def _is_linear(x: PyTree) -> bool:
-    kind = arrays.array_type(x)
-    return kind is None or kind.is_linear(x)

@@ -146,7 +146,9 @@ def checks_of(package: str | ModuleType) -> list[Check]:
 
 def _checks_of(package: str | ModuleType) -> list[Check]:
     if isinstance(package, str) and package == "tanjax":
-        return [_array_check(package, x) for x in _examples()]
+        with jax.enable_x64(True):
+            found = [x for t in arrays.registered_array_types() for x in examples_of(t)]
+        return [_array_check(package, x) for x in found]
     name = package if isinstance(package, str) else package.__name__
     modules = modules_of(package)
     cases = cases_of(package)
@@ -192,11 +194,6 @@ def _asked_once(cases: list[Case]) -> Iterator[Case]:
             case = case.declare(skip=(*case.options.get("skip", ()), *_OF_THE_RULE))
         seen.add(key)
         yield case
-
-
-def _examples() -> list[PyTree]:
-    with jax.enable_x64(True):
-        return [x for t in arrays.registered_array_types() for x in examples_of(t)]
 
 
 def _array_check(package: str, x: PyTree) -> Check:

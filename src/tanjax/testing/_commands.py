@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
         "--markdown", action="store_true", help="as a page: of support, or with --algebra"
     )
     options = parser.parse_args(arguments)
-    console = console or _console()
+    # A console whose output is a file would limit tables to 80 columns.
+    console = console or Console(width=None if Console().is_terminal else 160)
     if options.command == "rules" and options.algebra:
         return show_algebra(console, options.markdown)
     if options.command == "rules" and options.markdown:
@@ -63,12 +64,6 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     return check_packages(
         console, options.packages, options.pattern, options.quiet, jobs=options.jobs
     )
-
-
-def _console() -> Console:
-    """Return a console that does not limit tables to 80 columns when its output is a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
 
 
 # -- check ---------------------------------------------------------------------------------------

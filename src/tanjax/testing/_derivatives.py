@@ -275,13 +275,7 @@ def _paired(p: Problem, args: list[PyTree], bars: PyTree) -> PyTree:
     for i, a, bar, part in zip(p.moving, args, bars, parts, strict=True):
         tangent = p.inputs[i].tangent(part)
         moved = jax.jvp(lambda x: dense(x), (a,), (tangent,))[1]
-        terms = [
-            jnp.real(jnp.sum(b * m))
-            for b, m in zip(*map(_inexact_leaves, (dense(bar), moved)), strict=True)
-        ]
+        kept = [[v for v in jax.tree.leaves(tree) if moves(v)] for tree in (dense(bar), moved)]
+        terms = [jnp.real(jnp.sum(b * m)) for b, m in zip(*kept, strict=True)]
         pairs.append(sum(terms[1:], terms[0]))
     return jnp.stack(pairs)
-
-
-def _inexact_leaves(tree: PyTree) -> list[PyTree]:
-    return [leaf for leaf in jax.tree.leaves(tree) if moves(leaf)]

@@ -86,17 +86,12 @@ def difference(f: Function, point: np.ndarray, direction: PyTree) -> np.ndarray:
     smallest = np.finfo(float).eps * (float(np.max(np.abs(point))) or 1.0)
     while True:
         better = [(4 * b - a) / 3 for a, b in pairwise(central)]
-        gaps = [_gap(a, b) for a, b in pairwise(better)]
+        gaps = [float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairwise(better)]
+        gaps = [np.inf if np.isnan(gap) else gap for gap in gaps]
         if not 0 < gaps[-1] <= gaps[-2] or steps[-1] <= smallest:
             return length * _plateau(steps, better, gaps)
         steps.append(steps[-1] / 2)
         central.append(slope(steps[-1]))
-
-
-def _gap(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the distance of two estimates; infinite if one is not a number."""
-    gap = float(np.max(np.abs(a - b), initial=0.0))
-    return np.inf if np.isnan(gap) else gap
 
 
 def _plateau(steps: list[float], estimates: list[np.ndarray], gaps: list[float]) -> np.ndarray:

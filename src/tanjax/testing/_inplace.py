@@ -76,16 +76,12 @@ def check_inplace(
         of_transition = check_operation(
             f.transition, *args, skip=left_out, tolerance=tolerance, **options
         )
-        _join(result, of_transition)
+        result.stages |= of_transition.stages
+        result.derivative = of_transition.derivative
+        result.notes += of_transition.notes
+        result.warnings += of_transition.warnings
+        result.seconds += of_transition.seconds
     return result
-
-
-def _join(result: CheckResult, other: CheckResult) -> None:
-    result.stages |= other.stages
-    result.derivative = other.derivative
-    result.notes += other.notes
-    result.warnings += other.warnings
-    result.seconds += other.seconds
 
 
 class _Calls:

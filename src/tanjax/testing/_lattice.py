@@ -24,7 +24,10 @@ def check_lattice(checker: Checker) -> None:
     """Check Jᵀ of every kind of natural cotangent, and J⁺ of every kind of tangent if written."""
     x, fields, out = checker.x, checker.fields, checker.out
     given = members(numbers(x), checker.formed)
-    lifted = {name for name, y in given.items() if _is_lifted(numbers(x), y)}
+    # The author's J⁺ receives these tangents; of sums and multiples it gets the terms.
+    whole = arrays.Sum | arrays.Scaled
+    own = wrote(numbers(x), "pushforward_of_restructure")
+    lifted = {name for name, y in given.items() if own and not isinstance(y, whole)}
 
     def all_of(x: PyTree, members: dict[str, PyTree]) -> dict[str, PyTree]:
         pull = lambda y: arrays.pullback_of_destructure(x)(labelled(y, checker.bar_unit))
@@ -60,12 +63,6 @@ def _compare(checker: Checker, what: str, got: PyTree, matrix: np.ndarray, of: P
 def wrote(x: PyTree, method: str) -> bool:
     """True if the author of a type wrote a method, and did not inherit its default."""
     return isinstance(x, AbstractArray) and method in vars(type(x))
-
-
-def _is_lifted(x: PyTree, natural: PyTree) -> bool:
-    """True if the author's J⁺ receives this tangent; of sums and multiples it gets the terms."""
-    whole = isinstance(natural, arrays.Sum | arrays.Scaled)
-    return wrote(x, "pushforward_of_restructure") and not whole
 
 
 def _derived_from(x: PyTree, natural: PyTree) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import PyTree
 
-from tanjax import arrays, registry
+from tanjax import arrays
 from tanjax._typing import DenseArray, Function
 
 from ._coordinates import moves
@@ -74,7 +74,22 @@ def _mutated(p: Problem) -> Function | None:
     fixed = [i for i, a in enumerate(p.args) if callable(a) or isinstance(a, str)]
 
     def run(point: PyTree, change: DenseArray) -> PyTree:
-        function = _changed(registered, change)
+        # A rule whose natural pullback gives changed cotangents.
+        def mutated_rule(*args: PyTree, **static: PyTree) -> tuple[PyTree, Function]:
+            out, pullback = registered.function(*args, **static)
+
+            def mutated_pullback(out_bar: PyTree) -> PyTree:
+                bars = pullback(out_bar)
+                many = isinstance(bars, tuple) and not hasattr(bars, "_fields")
+                new = [
+                    _change(b, change[i], registered.convention.kind(i) == "natural")
+                    for i, b in enumerate(bars if many else (bars,))
+                ]
+                return tuple(new) if many else new[0]
+
+            return out, mutated_pullback
+
+        function = mutated_rule
         rule = dataclasses.replace(registered, function=function)
         new = dataclasses.replace(resolution, rule=rule, push=None, checked=[rule])
         args = strip(tuple(p.unpack(point)))
@@ -103,26 +118,6 @@ def _flat(p: Problem, i: int, bar: PyTree) -> PyTree:
     for leaf, block in zip(leaves, blocks, strict=True):
         parts += [leaf.real.ravel(), -leaf.imag.ravel()] if block.is_complex else [leaf.ravel()]
     return jnp.concatenate(parts)
-
-
-def _changed(rule: registry.Rule, change: DenseArray) -> PyTree:
-    """Return a rule whose natural pullback gives changed cotangents."""
-
-    def mutated_rule(*args: PyTree, **static: PyTree) -> tuple[PyTree, Function]:
-        out, pullback = rule.function(*args, **static)
-
-        def mutated_pullback(out_bar: PyTree) -> PyTree:
-            bars = pullback(out_bar)
-            many = isinstance(bars, tuple) and not hasattr(bars, "_fields")
-            new = [
-                _change(b, change[i], rule.convention.kind(i) == "natural")
-                for i, b in enumerate(bars if many else (bars,))
-            ]
-            return tuple(new) if many else new[0]
-
-        return out, mutated_pullback
-
-    return mutated_rule
 
 
 def _change(bar: PyTree, numbers_: PyTree, natural: bool) -> PyTree:

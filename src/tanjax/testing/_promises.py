@@ -36,7 +36,12 @@ def check_promises(recorder: Recorder, p: Problem, points: PyTree) -> None:
     claims = [getattr(x, "definite", False) for x in p.structured_outputs]
     if not any(claims):
         return
-    flipped = [a if _definite(a) else jax.tree.map(_negated, a) for a in p.args]
+    flipped = [
+        a
+        if any(getattr(x, "definite", False) for x in _structured(a))
+        else jax.tree.map(lambda leaf: -leaf if moves(leaf) else leaf, a)
+        for a in p.args
+    ]
     for how, args in (
         ("", p.args),
         (" nearby", p.unpack(points[0])),
@@ -56,14 +61,6 @@ def _structured(tree: PyTree) -> list[PyTree]:
     return [x for x in leaves if arrays.is_structured(x)]
 
 
-def _definite(tree: PyTree) -> bool:
-    return any(getattr(x, "definite", False) for x in _structured(tree))
-
-
-def _negated(leaf: PyTree) -> PyTree:
-    return -leaf if moves(leaf) else leaf
-
-
 # -- memory ----------------------------------------------------------------------------------------
 
 
@@ -77,7 +74,18 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
     wanted = {i: s for i in p.moving if (s := _avoidable(p, args, i)) is not None}
     if not wanted:
         return
-    by_rule, by_ad = _shapes_by_rule(resolution, args), _shapes_by_ad(resolution, args, p.moving)
+
+    def run(args: Sequence[PyTree]) -> PyTree:
+        def primal(*some: PyTree) -> PyTree:
+            full = list(args)
+            for i, a in zip(p.moving, some, strict=True):
+                full[i] = a
+            return resolution.primal(*full)
+
+        out, pullback = jax.vjp(primal, *(args[i] for i in p.moving))
+        return pullback(_ones(out))
+
+    by_rule, by_ad = _shapes_by_rule(resolution, args), traced_shapes(run, args)
     for i, (m, n) in wanted.items():
         formed = {(m, n), (n, m)} & by_rule - by_ad
         what, hint = _who_forms(resolution, args, {(m, n), (n, m)}) if formed else ("", "")
@@ -132,22 +140,6 @@ def _shapes_by_rule(
 ) -> set[tuple[int, ...]]:
     def run(args: Sequence[PyTree]) -> PyTree:
         out, pullback = resolution.structural_rule(*args)
-        return pullback(_ones(out))
-
-    return traced_shapes(run, args)
-
-
-def _shapes_by_ad(
-    resolution: registry.Resolution, args: Sequence[PyTree], moving: list[int]
-) -> set[tuple[int, ...]]:
-    def run(args: Sequence[PyTree]) -> PyTree:
-        def primal(*some: PyTree) -> PyTree:
-            full = list(args)
-            for i, a in zip(moving, some, strict=True):
-                full[i] = a
-            return resolution.primal(*full)
-
-        out, pullback = jax.vjp(primal, *(args[i] for i in moving))
         return pullback(_ones(out))
 
     return traced_shapes(run, args)

@@ -119,7 +119,15 @@ class Recorder:
         record = self._stage(stage, tolerance)
         record.scalars += want.size
         if not error <= tolerance:
-            raise self.fail(stage, f"{what} is wrong.", *_excerpt(got, want, tolerance),
+            # The first wrong entry, and both arrays if they are small.
+            with np.errstate(invalid="ignore"):
+                gap = np.nan_to_num(np.abs(got - want), nan=np.inf)
+            wrong = gap > tolerance * float(np.max(np.abs(want)))
+            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), want.shape))
+            lines = [f"first at {index}: expected {want[index]}, got {got[index]}"]
+            if want.size <= 12:
+                lines += [f"expected: {want.tolist()}", f"got: {got.tolist()}"]
+            raise self.fail(stage, f"{what} is wrong.", *lines,
                             f"relative error: {error:.1e}, tolerance: {tolerance:.1e}")  # fmt: skip
         record.error = max(record.error, error)
         if want.size and not np.any(want) and not zero:
@@ -140,18 +148,6 @@ def relative_error(got: np.ndarray, want: np.ndarray, scale: float = 0.0) -> flo
         return 0.0
     scale = max(scale, float(np.max(np.abs(want))))
     return float(np.max(np.abs(got - want))) / (scale or 1.0)
-
-
-def _excerpt(got: np.ndarray, want: np.ndarray, tolerance: float) -> list[str]:
-    """Return the first wrong entry, and both arrays if they are small."""
-    with np.errstate(invalid="ignore"):
-        gap = np.nan_to_num(np.abs(got - want), nan=np.inf)
-    wrong = gap > tolerance * float(np.max(np.abs(want)))
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), want.shape))
-    lines = [f"first at {index}: expected {want[index]}, got {got[index]}"]
-    if want.size <= 12:
-        lines += [f"expected: {want.tolist()}", f"got: {got.tolist()}"]
-    return lines
 
 
 @runtime_checkable

@@ -122,14 +122,11 @@ def value_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]
     """Return how the value of a call is computed."""
     if becomes_dense(functools.partial(op, **statics), *args):
         return DENSIFIES
-    found = op.implementations.find(tuple(map(_class_of, args)))
+    classes = tuple(type(x) if is_structured(x) else types.Dense for x in args)
+    found = op.implementations.find(classes)
     structured = [type(a) for a in args if is_structured(a)]
     own = found is not None and any(t in found.signature for t in structured)
     return "own" if own else "shared"
-
-
-def _class_of(x: PyTree) -> type:
-    return type(x) if is_structured(x) else types.Dense
 
 
 def derivative_of(op: Operation, args: tuple[PyTree, ...], statics: dict[str, PyTree]) -> str:

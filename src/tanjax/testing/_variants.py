@@ -55,7 +55,8 @@ def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None
     moving = [args[i] for i in p.moving]
     definition = definition_of(p.op, p.reference, static)
     try:
-        jax.eval_shape(spread(lambda *a: definition(*map(_formed, a))), *moving)
+        formed = lambda x: arrays.destructure(x) if arrays.is_structured(x) else x
+        jax.eval_shape(spread(lambda *a: definition(*map(formed, a))), *moving)
     except Exception:  # any error of any definition
         return None
     try:
@@ -65,10 +66,6 @@ def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None
     except Exception as error:
         recorder.result.notes.append(f"{name}: refused, {type(error).__name__}")
         return None
-
-
-def _formed(x: PyTree) -> PyTree:
-    return arrays.destructure(x) if arrays.is_structured(x) else x
 
 
 def _put(args: Sequence[PyTree], places: list[int], values: PyTree) -> list[PyTree]:
@@ -149,7 +146,8 @@ def variants(p: Problem) -> Iterator[Variant]:
 def _changes(x: PyTree, core_ndim: int | None) -> Iterator[tuple[str, PyTree]]:
     """Yield changed arguments; `core_ndim` is the rank without a batch, if declared."""
     real = not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(x))
-    if real and not _promises(x):
+    parts = jax.tree.leaves(x, is_leaf=lambda v: hasattr(v, "definite"))
+    if real and not any(getattr(v, "definite", False) for v in parts):
         yield "complex", canonical(jax.tree.map(_complex, x))
     if arrays.is_structured(x) or not jax.tree_util.all_leaves([x]):
         return
@@ -159,11 +157,6 @@ def _changes(x: PyTree, core_ndim: int | None) -> Iterator[tuple[str, PyTree]]:
         yield "a matrix of two columns", jax.device_put(two)
     elif np.ndim(x) == 2 and x.shape[1]:
         yield "a vector", jax.device_put(np.asarray(x)[:, 0])
-
-
-def _promises(x: PyTree) -> bool:
-    leaves = jax.tree.leaves(x, is_leaf=lambda v: hasattr(v, "definite"))
-    return any(getattr(v, "definite", False) for v in leaves)
 
 
 def _complex(leaf: PyTree) -> PyTree:

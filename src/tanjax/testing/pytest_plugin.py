@@ -38,11 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _packages(config: pytest.Config) -> list[str]:
-    named = [*config.getoption("--tanjax-check"), *config.getini("tanjax_check_packages")]
-    return list(dict.fromkeys(named))
-
-
 class CheckItem(pytest.Item):
     """One case of a rule pack, or one array of a registered type."""
 
@@ -73,7 +68,8 @@ def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Append the cases of the requested packages."""
-    for package in _packages(config):
+    named = [*config.getoption("--tanjax-check"), *config.getini("tanjax_check_packages")]
+    for package in list(dict.fromkeys(named)):
         collector = CheckPackage.from_parent(session, name=package)
         try:
             items.extend(collector.collect())

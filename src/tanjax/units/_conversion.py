@@ -99,17 +99,33 @@ def convert(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
     if a.dimension is not b.dimension:
         raise _mismatch("conversion", a, b)
     if isinstance(a.point, Logarithmic) or isinstance(b.point, Logarithmic):
-        return _convert_levels(value, a, b, xp)
+        # Convert levels: along the scale, or through the ratio of powers for a linear unit.
+        start, end = a.point, b.point
+        if isinstance(start, Logarithmic) and isinstance(end, Logarithmic):
+            if start.amplitude is not end.amplitude:
+                raise _mismatch("conversion", a, b, "one is a level of powers, one of amplitudes.")
+            # The level of an exact ratio in steps of `level`; exact for powers of ten.
+            base, step = _base(end.of_ratio)
+            number = float(a.factor / b.factor)
+            if number <= 0:
+                raise UnitError(f"a ratio of {number} has no level.")
+            logarithm = {10: math.log10, 2: math.log2, 0: math.log}[base](number)
+            shift = logarithm / float(step)
+            return _scale(value, conversion(a.delta, b.delta)) + shift
+        if isinstance(start, Logarithmic) and b.is_linear:
+            return _scale(_ratio(value, start.of_ratio, xp), _pair(a.factor / b.factor))
+        if isinstance(end, Logarithmic) and a.is_linear:
+            return _level(_scale(value, _pair(a.factor / b.factor)), end.of_ratio, xp)
+        raise _mismatch("conversion", a, b)
     if (a.is_linear and is_step(a, b)) or (b.is_linear and is_step(b, a)):
-        raise _mismatch("conversion", a, b, _no_point(a if a.is_linear else b))
+        raise _mismatch(
+            "conversion",
+            a,
+            b,
+            f"{a if a.is_linear else b} counts differences, which are no points of a scale: add "
+            "one to a point, or say that it is a temperature: `quantity.to('K')`.",
+        )
     return _convert_affine(value, a, b)
-
-
-def _no_point(step: Unit) -> str:
-    return (
-        f"{step} counts differences, which are no points of a scale: add one to a point, or say "
-        "that it is a temperature: `quantity.to('K')`."
-    )
 
 
 def _scale(value: Numbers, pair: tuple[float, float]) -> Numbers:
@@ -127,35 +143,10 @@ def _convert_affine(value: Numbers, a: Unit, b: Unit) -> Numbers:
     return scaled + float(shift) if shift else scaled
 
 
-def _convert_levels(value: Numbers, a: Unit, b: Unit, xp: ModuleType) -> Numbers:
-    """Convert levels: along the scale, or through the ratio of powers for a linear unit."""
-    start, end = a.point, b.point
-    if isinstance(start, Logarithmic) and isinstance(end, Logarithmic):
-        if start.amplitude is not end.amplitude:
-            raise _mismatch("conversion", a, b, "one is a level of powers, one of amplitudes.")
-        shift = _level_of(a.factor / b.factor, end.of_ratio)
-        return _scale(value, conversion(a.delta, b.delta)) + shift
-    if isinstance(start, Logarithmic) and b.is_linear:
-        return _scale(_ratio(value, start.of_ratio, xp), _pair(a.factor / b.factor))
-    if isinstance(end, Logarithmic) and a.is_linear:
-        return _level(_scale(value, _pair(a.factor / b.factor)), end.of_ratio, xp)
-    raise _mismatch("conversion", a, b)
-
-
 def _pair(ratio: Factor) -> tuple[float, float]:
     if ratio.is_rational and ratio.radicand.numerator == 1:
         return 1.0, float(ONE / ratio)
     return float(ratio), 1.0
-
-
-def _level_of(ratio: Factor, level: Factor) -> float:
-    """Return the level of an exact ratio in steps of `level`; exact for powers of ten."""
-    base, step = _base(level)
-    number = float(ratio)
-    if number <= 0:
-        raise UnitError(f"a ratio of {number} has no level.")
-    logarithm = {10: math.log10, 2: math.log2, 0: math.log}[base](number)
-    return logarithm / float(step)
 
 
 def _base(level: Factor) -> tuple[int, Fraction]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NoReturn, SupportsFloat, TypeAlias
 
@@ -127,7 +127,11 @@ class Unit:
             _refuse_text(other, self)
             return make_quantity(other, self)
         if self.is_linear and other.is_linear:
-            symbols = _merge(self.symbols + other.symbols)
+            # Merge equal symbols at the place of the first, and drop those that cancel.
+            total: dict[str, Fraction] = {}
+            for symbol, power in self.symbols + other.symbols:
+                total[symbol] = total.get(symbol, Fraction(0)) + power
+            symbols = tuple((s, p) for s, p in total.items() if p)
             new = make(self.dimension * other.dimension, self.factor * other.factor, symbols)
         elif self.symbols and other.symbols:
             raise _no_product(f"({self}) * ({other})", other if self.is_linear else self)
@@ -360,14 +364,6 @@ def exact_power(power: Any, base: str = "a unit") -> Fraction:
             "such as 2, 0.5 or Fraction(1, 3).",
         )
     )
-
-
-def _merge(symbols: Iterable[tuple[str, Fraction]]) -> Symbols:
-    """Merge equal symbols at the place of the first, and drop those that cancel."""
-    total: dict[str, Fraction] = {}
-    for symbol, power in symbols:
-        total[symbol] = total.get(symbol, Fraction(0)) + power
-    return tuple((s, p) for s, p in total.items() if p)
 
 
 def _refuse_text(x: Numbers, unit: Unit) -> None:

@@ -97,8 +97,7 @@ class Outer(AbstractArray):
         return self.replace(left=self.right, right=self.left)
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
-        n = min(self.left.shape[-2], self.right.shape[-2])
-        return jnp.sum(self.left[..., :n, :] * self.right[..., :n, :], axis=-1)
+        return self.off_diagonal(0)
 
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         left = self.left[..., max(0, -offset) :, :]

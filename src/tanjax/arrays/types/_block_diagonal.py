@@ -163,7 +163,22 @@ class BlockDiagonal(AbstractArray):
     def parts_of(self, natural: Natural) -> Parts:
         """Return the part of a matrix of this shape that each block covers."""
         if isinstance(self.blocks, Stack):
-            return _stack_of(self, self.blocks, natural)
+            # A stack of blocks covers a batch of parts, if the type of `natural` has one.
+            count, (m, n) = self.blocks.length, self.blocks.shape
+            if isinstance(natural, BlockDiagonal) and natural.block_shapes == self.block_shapes:
+                return natural.blocks
+            if isinstance(natural, Outer):
+                return Stack(
+                    natural.replace(
+                        left=self.rows_of(natural.left), right=self.columns_of(natural.right)
+                    )
+                )
+            if isinstance(natural, Diagonal) and self.has_square_blocks:
+                return Stack(Diagonal(natural.diag.reshape(count, m)))
+            if ask.is_dense(natural):
+                i = numpy_for(count).arange(count)
+                return natural.reshape(count, m, count, n)[i, :, i]
+            return [ask.dense(ask.submatrix(natural, *place)) for place in self.slices()]
         return [ask.submatrix(natural, rows, columns) for rows, columns in self.slices()]
 
     @property
@@ -253,23 +268,6 @@ def _concatenated(parts: Sequence[Array] | Stack) -> Shaped[Array, " m *k"]:
         rows = parts.array
         return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
     return jnp.concatenate(parts)
-
-
-def _stack_of(x: BlockDiagonal, blocks: Stack, natural: Natural) -> Parts:
-    """Return the parts of a matrix that a stack of blocks covers, as a batch if it has one."""
-    count, (m, n) = blocks.length, blocks.shape
-    if isinstance(natural, BlockDiagonal) and natural.block_shapes == x.block_shapes:
-        return natural.blocks
-    if isinstance(natural, Outer):
-        return Stack(
-            natural.replace(left=x.rows_of(natural.left), right=x.columns_of(natural.right))
-        )
-    if isinstance(natural, Diagonal) and x.has_square_blocks:
-        return Stack(Diagonal(natural.diag.reshape(count, m)))
-    if ask.is_dense(natural):
-        i = numpy_for(count).arange(count)
-        return natural.reshape(count, m, count, n)[i, :, i]
-    return [ask.dense(ask.submatrix(natural, *place)) for place in x.slices()]
 
 
 def _overlap(a: slice, b: slice) -> tuple[slice, slice] | None:

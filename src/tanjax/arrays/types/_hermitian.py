@@ -8,28 +8,17 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
 
-from tanjax._typing import (
-    AnyArray,
-    DenseArray,
-    DType,
-    Factor,
-    Matrixlike,
-    Multiple,
-    Natural,
-    Samples,
-    Scalar,
-    Shape,
-)
+from tanjax._typing import AnyArray, Factor, Matrixlike, Multiple, Natural, Samples
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields, static_field
 from .._free_forms import FreeForm, definite, mirrored
 from .._register import register_array_type
-from .._show import show
-from ._symmetric import mirror, square
+from ._full_storage import full_storage, mirror, square
 
 
 @register_array_type(linear=True, isometric=True, injective=True)
+@full_storage
 class Hermitian(AbstractArray):
     r"""A Hermitian matrix: equal to its conjugate transpose, with a real diagonal.
 
@@ -59,14 +48,6 @@ class Hermitian(AbstractArray):
         set_fields(self, data=real_diagonal, definite=bool(definite))
 
     @property
-    def shape(self) -> Shape:
-        return tuple(self.data.shape)
-
-    @property
-    def dtype(self) -> DType:
-        return self.data.dtype
-
-    @property
     def is_hermitian(self) -> bool:
         return True
 
@@ -74,48 +55,16 @@ class Hermitian(AbstractArray):
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(2, 2)), cls(samples.complex(2, 2), "L")]
 
-    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
-        return hermitian_part(self.data)
-
-    def pushforward_of_destructure(self, structural: Self) -> Natural:
-        return self.replace(data=hermitian_part(structural.data), definite=False)
-
-    def pullback_of_destructure(self, natural: Natural) -> Self:
-        return self.replace(data=hermitian_part(ask.dense(natural)))
-
-    def pushforward_of_restructure(self, natural: Natural) -> Self:
-        return self.replace(data=hermitian_part(ask.dense(natural)))
-
-    def pullback_of_restructure(self, structural: Self) -> Natural:
-        return self.replace(data=hermitian_part(structural.data), definite=False)
-
-    def __repr__(self) -> str:
-        flag = ", definite=True" if self.definite else ""
-        return f"Hermitian(data={show(self.data)}{flag})"
-
-    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
-        return self.data @ b
+    def _part(self, natural: Natural) -> Shaped[Array, "... n n"]:
+        return hermitian_part(ask.dense(natural))
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(data=self.data.T)
-
-    def diagonal(self) -> Shaped[DenseArray, "... k"]:
-        return jnp.diagonal(self.data)
-
-    def total(self) -> Shaped[DenseArray, " ..."]:
-        return jnp.sum(self.data)
 
     def scaled(self, factor: Factor) -> Multiple:
         if jnp.iscomplexobj(factor):
             return factor * self.to_dense()  # not Hermitian; the storage is as large as the array
         return self.replace(data=self.data * factor, definite=False)
-
-    def inner_product(self, other: Natural) -> Scalar:
-        # The storage of a `Hermitian` is the array, so no transpose is needed. Others may be thin.
-        return ask.inner_product(other.data if type(other) is Hermitian else other, self.data)
-
-    def canonical(self) -> Self:
-        return self.replace(data=hermitian_part(self.data))
 
     def free_form(self, positive: bool) -> FreeForm | None:
         form = definite(self.data) if positive or self.definite else mirrored(self.data, True)

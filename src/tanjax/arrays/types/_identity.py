@@ -43,7 +43,12 @@ class Identity(AbstractArray):
     kind: DType = static_field()
 
     def __init__(self, n: int, dtype: DTypeLike | None = None) -> None:
-        object.__setattr__(self, "n", _count(n))
+        try:
+            object.__setattr__(self, "n", as_size(n))
+        except TypeError:
+            raise ShapeError(f"Identity: `n` must be an integer, got {n!r}.") from None
+        except ValueError:
+            raise ShapeError(f"Identity: `n` must not be negative, got {n}.") from None
         kind = default_dtype() if dtype is None else jnp.dtype(dtype)
         object.__setattr__(self, "kind", kind)
 
@@ -111,13 +116,3 @@ class Identity(AbstractArray):
     def _repeated(self, batch: Shape) -> Diagonal:
         """Return a diagonal of ones: it has a leaf for the axes of the batch."""
         return Diagonal(jnp.ones((*batch, self.n), self.kind))
-
-
-def _count(n: int) -> int:
-    """Return the number of rows. **Raises:** `ShapeError` unless it is a whole number from 0 on."""
-    try:
-        return as_size(n)
-    except TypeError:
-        raise ShapeError(f"Identity: `n` must be an integer, got {n!r}.") from None
-    except ValueError:
-        raise ShapeError(f"Identity: `n` must not be negative, got {n}.") from None

@@ -263,10 +263,12 @@ def contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Nat
             if len(x.factors) > 1
             else {}
         )
-        return [
-            _scale_by_others(natural.factors[i], [p for j, p in pairs.items() if j != i])
-            for i in wanted
-        ]
+        found = []
+        for i in wanted:
+            others = [p for j, p in pairs.items() if j != i]
+            factor = natural.factors[i]
+            found.append(scaled(factor, _product(others)) if others else factor)
+        return found
     if isinstance(natural, Scaled):
         return [scaled(b, natural.factor) for b in contract(x, natural.matrix, only)]
     if isinstance(natural, Sum):
@@ -280,10 +282,6 @@ def contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Nat
     if query == "entries_at":
         return [_contract_entries(x, places, values, i) for i in wanted]
     return [_contract_dense(x, ask.dense(natural), i) for i in wanted]
-
-
-def _scale_by_others(factor: Matrix, pairs: list[Array]) -> Matrix:
-    return scaled(factor, _product(pairs)) if pairs else factor
 
 
 def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Shaped[Array, "_ _"]:

@@ -25,8 +25,7 @@ from tanjax._typing import (
     Shape,
 )
 
-from .. import _queries as ask
-from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields
+from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields, set_fields
 from .._register import register_array_type
 from ..cotangents._outer import Outer
 from ..cotangents._sum import add
@@ -72,17 +71,23 @@ class LowRank(AbstractArray):
             cls(samples.complex(2, 1), samples.complex(2, 1)),
         ]
 
+    @property
+    def _outer(self) -> Shaped[Outer, "... m n"]:
+        """The same matrix as an `Outer`, without a look at the factors."""
+        outer: Outer = object.__new__(Outer)
+        set_fields(outer, left=self.u, right=self.v)
+        return outer
+
     def to_dense(self) -> Shaped[DenseArray, "... m n"]:
-        return self.u @ jnp.swapaxes(self.v, -1, -2)
+        return self._outer.to_dense()
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         # One `Outer` would hold a product of two tangents, which JAX cannot transpose.
         return add(Outer(structural.u, self.v), Outer(self.u, structural.v))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        return self.replace(
-            u=ask.apply(natural, self.v), v=ask.apply(ask.transposed(natural), self.u)
-        )
+        found = self._outer.pullback_of_destructure(natural)
+        return self.replace(u=found.left, v=found.right)
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         """Remove the hidden part `(UH, −VHᵀ)`; return `U Gᵤ⁻¹ V̄ᵀ + (Ū − U Gᵤ⁻¹ UᵀŪ) Gᵥ⁻¹ Vᵀ`."""
@@ -100,29 +105,31 @@ class LowRank(AbstractArray):
         return self.replace(u=self.u * factor)
 
     def as_query(self) -> Query | None:
-        return ("apply", (self.v,), self.u) if self.u.ndim == 2 else None
+        return self._outer.as_query()
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
-        return self.u @ (self.v.T @ b)
+        return self._outer.apply(b)
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(u=self.v, v=self.u)
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
-        n = min(self.shape)
-        return jnp.sum(self.u[:n] * self.v[:n], axis=1)
+        return self._outer.diagonal()
+
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
+        return self._outer.off_diagonal(offset)
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        return Outer(self.u, self.v).entries_at(rows, columns)
+        return self._outer.entries_at(rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
-        return jnp.sum(jnp.sum(self.u, axis=0) * jnp.sum(self.v, axis=0))
+        return self._outer.total()
 
     def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(u=self.u[rows], v=self.v[columns])
 
     def inner_product(self, other: Natural) -> Scalar:
-        return jnp.sum(self.u * ask.apply(other, self.v))
+        return self._outer.inner_product(other)
 
 
 def _sylvester(

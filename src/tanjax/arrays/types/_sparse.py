@@ -74,7 +74,13 @@ class Sparse(AbstractArray):
     def __init__(self, values: Arraylike, indices: Arraylike, shape: Shape) -> None:
         set_fields(self, values=values)
         given = canonical_field(self, "values", 1)
-        size = _shape(shape)
+        try:
+            m, n = (operator.index(k) for k in shape)
+        except (TypeError, ValueError):
+            raise ShapeError(f"Sparse: `shape` must be two integers, got {shape!r}.") from None
+        if min(m, n) < 0 or max(m, n) > LARGEST:
+            raise ShapeError(f"Sparse: `shape` must be from 0 to {LARGEST}, got {shape!r}.")
+        size = m, n
         rows, columns = _places(indices, given, size)
         flat = flat_places(rows, columns, size)
         if not np.all(flat[1:] > flat[:-1]):
@@ -239,17 +245,6 @@ class Sparse(AbstractArray):
 
     def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.values * ask.entries_at(other, self.pattern.rows, self.pattern.columns))
-
-
-def _shape(shape: Shape) -> tuple[int, int]:
-    """The shape of a matrix."""
-    try:
-        m, n = (operator.index(k) for k in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"Sparse: `shape` must be two integers, got {shape!r}.") from None
-    if min(m, n) < 0 or max(m, n) > LARGEST:
-        raise ShapeError(f"Sparse: `shape` must be from 0 to {LARGEST}, got {shape!r}.")
-    return m, n
 
 
 def _known(indices: Arraylike) -> Integer[np.ndarray, "p 2"]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Literal, Self
 
 import jax
@@ -12,36 +10,21 @@ from jax import Array
 from jaxtyping import Shaped
 
 from tanjax._compat import symmetric_outer
-from tanjax._errors import RegistrationError, ShapeError, describe, wrong_ndim
-from tanjax._marks import helper
-from tanjax._typing import (
-    AnyArray,
-    DenseArray,
-    DType,
-    Matrixlike,
-    Natural,
-    Samples,
-    Scalar,
-    Shape,
-)
+from tanjax._errors import RegistrationError
+from tanjax._typing import AnyArray, DenseArray, Matrixlike, Natural, Samples
 
 from .. import _queries as ask
-from .._abstract import (
-    AbstractArray,
-    array_field,
-    as_dense_field,
-    set_fields,
-    static_field,
-)
+from .._abstract import AbstractArray, array_field, set_fields, static_field
 from .._free_forms import FreeForm, definite, mirrored
 from .._register import register_array_type
-from .._show import show
 from ..cotangents._outer import Outer
 from ..cotangents._sum import Sum
 from ._diagonal import Diagonal
+from ._full_storage import full_storage, mirror, square
 
 
 @register_array_type(linear=True, isometric=True, injective=True)
+@full_storage
 class Symmetric(AbstractArray):
     r"""A symmetric matrix, real or complex (for complex Hermitian ones see `Hermitian`).
 
@@ -80,14 +63,6 @@ class Symmetric(AbstractArray):
         set_fields(self, data=mirrored, definite=bool(definite))
 
     @property
-    def shape(self) -> Shape:
-        return tuple(self.data.shape)
-
-    @property
-    def dtype(self) -> DType:
-        return self.data.dtype
-
-    @property
     def is_hermitian(self) -> bool:
         return ask.is_real(self)
 
@@ -95,84 +70,17 @@ class Symmetric(AbstractArray):
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3, 3)), cls(samples.complex(2, 2), "L")]
 
-    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
-        return symmetric_part(self.data)
-
-    def pushforward_of_destructure(self, structural: Self) -> Natural:
-        return self.replace(data=symmetric_part(structural.data), definite=False)
-
-    def pullback_of_destructure(self, natural: Natural) -> Self:
-        return self.replace(data=symmetric_part(natural))
-
-    def pushforward_of_restructure(self, natural: Natural) -> Self:
-        return self.replace(data=symmetric_part(natural))
-
-    def pullback_of_restructure(self, structural: Self) -> Natural:
-        return self.replace(data=symmetric_part(structural.data), definite=False)
-
-    def __repr__(self) -> str:
-        flag = ", definite=True" if self.definite else ""
-        return f"Symmetric(data={show(self.data)}{flag})"
-
-    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
-        return self.data @ b
+    def _part(self, natural: Natural) -> Shaped[Array, "... n n"]:
+        return symmetric_part(natural)
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self
-
-    def diagonal(self) -> Shaped[DenseArray, "... k"]:
-        return jnp.diagonal(self.data)
-
-    def total(self) -> Shaped[DenseArray, " ..."]:
-        return jnp.sum(self.data)
-
-    def inner_product(self, other: Natural) -> Scalar:
-        # The storage of a `Symmetric` is the array, so no transpose is needed. Others may be thin.
-        return ask.inner_product(other.data if type(other) is Symmetric else other, self.data)
-
-    def canonical(self) -> Self:
-        return self.replace(data=symmetric_part(self.data))
 
     def free_form(self, positive: bool) -> FreeForm | None:
         if positive and jnp.iscomplexobj(self.data):
             return None
         form = definite(self.data) if positive or self.definite else mirrored(self.data, False)
         return form.of_field(self, "data")
-
-
-def square(cls: str, data: Matrixlike) -> Shaped[Array, "n n"]:
-    """Return `data` as a dense square matrix. **Raises:** `ShapeError` if it is not square."""
-    data = as_dense_field(cls, data)
-    if data.ndim != 2:
-        raise wrong_ndim(cls, "data", 2, data)
-    if data.shape[0] != data.shape[1]:
-        raise ShapeError(f"{cls}: `data` must be square.\n  got: {describe(data)}")
-    return data
-
-
-def mirror(data: Shaped[Array, "n n"], uplo: str, *, conjugate: bool) -> Shaped[Array, "n n"]:
-    """Return the symmetric (or Hermitian) matrix from one triangle, or from the mean of both."""
-    if uplo not in ("U", "L", "mean"):
-        raise RegistrationError(f"uplo must be 'U', 'L' or 'mean', not {uplo!r}.")
-    return _mirror(uplo, conjugate)(data)
-
-
-@functools.cache
-def _mirror(uplo: str, conjugate: bool) -> Callable[[Array], Array]:
-    """Return a compiled function to mirror: 5 us instead of 80 for a small eager matrix.
-
-    In captured programs it is one equation, `mirror[U]`.
-    """
-
-    def mirrored(data: Array) -> Array:
-        other = jnp.conj(data.T) if conjugate else data.T
-        if uplo == "mean":
-            return (data + other) / 2
-        ones = jnp.ones(data.shape, bool)
-        return jnp.where(jnp.triu(ones) if uplo == "U" else jnp.tril(ones), data, other)
-
-    name = f"mirror[{uplo}{' conj' if conjugate else ''}]"
-    return helper(name, jax.jit(mirrored, inline=True), compiled=True)
 
 
 def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "... n n"]:

@@ -61,7 +61,21 @@ class Toeplitz(AbstractArray):
 
     def __init__(self, values: Arraylike, shape: Shape | None = None) -> None:
         set_fields(self, values=values)
-        set_fields(self, size_=_size(canonical_field(self, "values", 1), shape))
+        values = canonical_field(self, "values", 1)
+        count = values.shape[-1]
+        if shape is None and count and count % 2 == 0:
+            raise ShapeError(
+                "Toeplitz: a square matrix has an odd number of diagonals.\n"
+                f"  got: {describe(values)}\n"
+                "Hint: say `shape=(m, n)`; it takes m + n - 1 values."
+            )
+        size = ((count + 1) // 2,) * 2 if shape is None else as_shape(shape, "Toeplitz")
+        if len(size) != 2 or count != (sum(size) - 1 if min(size) else 0):
+            raise ShapeError(
+                f"Toeplitz: `values` do not fit the shape {size}.\n  got: {describe(values)}\n"
+                "Hint: there is one value per diagonal, m + n - 1, and none for an empty matrix."
+            )
+        set_fields(self, size_=size)
 
     @staticmethod
     def from_column(column: Arraylike, row: Arraylike | None = None) -> Shaped[Toeplitz, "m n"]:
@@ -217,23 +231,3 @@ def diagonal_sums_of_outer(outer: Shaped[Outer, "... m n"]) -> Shaped[DenseArray
     if 0 in (m, n):
         return jnp.zeros((*left.shape[:-2], 0), outer.dtype)
     return convolve_and_add(left, right, fast_length(m + n - 1))[..., : m + n - 1]
-
-
-def _size(values: Shaped[AnyArray, " d"], shape: Shape | None) -> tuple[int, int]:
-    """Return the shape of the matrix, after a check against the number of its diagonals."""
-    count = values.shape[-1]
-    if shape is None:
-        if count and count % 2 == 0:
-            raise ShapeError(
-                "Toeplitz: a square matrix has an odd number of diagonals.\n"
-                f"  got: {describe(values)}\n"
-                "Hint: say `shape=(m, n)`; it takes m + n - 1 values."
-            )
-        return ((count + 1) // 2,) * 2
-    size = as_shape(shape, "Toeplitz")
-    if len(size) != 2 or count != (sum(size) - 1 if min(size) else 0):
-        raise ShapeError(
-            f"Toeplitz: `values` do not fit the shape {size}.\n  got: {describe(values)}\n"
-            "Hint: there is one value per diagonal, m + n - 1, and none for an empty matrix."
-        )
-    return size[0], size[1]

@@ -25,7 +25,7 @@ from .._abstract import AbstractArray, array_field, set_fields, static_field
 from .._free_forms import FreeForm, triangle
 from .._register import register_array_type
 from ._diagonal import Diagonal
-from ._symmetric import square
+from ._full_storage import square
 
 
 @register_array_type(isometric=True, injective=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tanjax._errors import CaptureError, describe, message
 from tanjax.jaxprs import Kind, names_of
 
-from .._equations import Body, Equation
+from .._equations import Body
 from .._print import classes
 from .._program import Program
 from ._flops import Cost, cost_of_equation, trips
@@ -95,9 +95,11 @@ class CostTable:
         table.add_column("becomes dense")
         table.add_column("line", overflow="fold")
         for row in self.rows:
+            # The file without its folder.
+            path, _, rest = row.source.partition(":")
             cells = [
                 "  " * row.depth + row.name, row.type, _times(row.times), *_numbers(row.cost),
-                ", ".join(row.lost), _place(row.source),
+                ", ".join(row.lost), f"{path.rsplit('/', 1)[-1]}:{rest}" if row.source else "",
             ]  # fmt: skip
             table.add_row(*map(Text, cells), style="bold red" if row.lost else "")
         table.add_section()
@@ -136,12 +138,15 @@ def cost(program: Program) -> CostTable:
 
 def _rows(program: Body, depth: int, times: int | None, exact: bool) -> Iterator[CostRow]:
     for equation in program:
-        own = _own(equation).times(times or 1)
+        builds = equation.kind in ("construct", "field")  # from numbers, or it takes one out
+        own = (Cost() if builds else cost_of_equation(equation.eqn)).times(times or 1)
+        given = classes(equation)
+        title = f"{equation.name}[{given[0]}]" if given else equation.name
         outs = ", ".join(v.type for v in equation.outputs if v is not None)
-        inside = equation.programs if _is_open(equation) else {}
+        inside = equation.programs if equation.name in _OPEN else {}
         count = trips(equation) if inside else 1
         yield CostRow(
-            depth, _title(equation), outs, own if exact else own._replace(exact=False), times,
+            depth, title, outs, own if exact else own._replace(exact=False), times,
             equation.lost, equation.source, equation.kind,
         )  # fmt: skip
         for name, body in inside.items():
@@ -153,21 +158,6 @@ def _rows(program: Body, depth: int, times: int | None, exact: bool) -> Iterator
                 row if more is not None else dataclasses.replace(row, times=None)
                 for row in _rows(body, depth + 1, runs, exact and more is not None)
             )
-
-
-def _is_open(equation: Equation) -> bool:
-    return equation.name in _OPEN and bool(equation.programs)
-
-
-def _own(equation: Equation) -> Cost:
-    if equation.kind in ("construct", "field"):
-        return Cost()  # it builds a value from numbers, or takes a number out
-    return cost_of_equation(equation.eqn)
-
-
-def _title(equation: Equation) -> str:
-    inside = classes(equation)
-    return f"{equation.name}[{inside[0]}]" if inside else equation.name
 
 
 def _times(count: int | None) -> str:
@@ -186,9 +176,3 @@ def _short(x: float) -> str:
             return f"{x:.0f}{unit}" if x >= 100 or not unit else f"{x:.3g}{unit}"
         x /= 1000
     return ""
-
-
-def _place(source: str) -> str:
-    """Return the file without its folder."""
-    path, _, rest = source.partition(":")
-    return f"{path.rsplit('/', 1)[-1]}:{rest}" if source else ""

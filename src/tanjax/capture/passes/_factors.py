@@ -10,7 +10,6 @@ from jaxtyping import PyTree
 
 from tanjax import _jaxprs, _marks
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Aval
 from tanjax._typing import Natural
 from tanjax.arrays import densify
 from tanjax.operations import Factorization, SlogdetResult, factorize
@@ -45,16 +44,12 @@ def _inv(f: Factorization) -> Natural:
     return f.solve(jnp.eye(f.n, dtype=dtype))
 
 
-def _inv_quad_logdet(f: Factorization, b: Natural) -> tuple[Natural, Natural]:
-    return f.inv_quad(b), f.logdet()
-
-
 solve = ByFactor("solve", lambda f, b: f.solve(b))
 logdet = ByFactor("logdet", lambda f: f.logdet())
 slogdet = ByFactor("slogdet", lambda f: SlogdetResult(*f.slogdet()))
 det = ByFactor("det", _det)
 inv = ByFactor("inv", _inv)
-inv_quad_logdet = ByFactor("inv_quad_logdet", _inv_quad_logdet)
+inv_quad_logdet = ByFactor("inv_quad_logdet", lambda f, b: (f.inv_quad(b), f.logdet()))
 cholesky = ByFactor("cholesky", lambda f: f.plan.cholesky(f.matrix, f.parts))
 
 _known: dict[Hashable, PyTree] = {}  # the factorizations of matrices by type and shape, as avals
@@ -69,7 +64,12 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
     leaves, tree = jax.tree.flatten(skeleton)
     if not all(hasattr(x, "aval") or isinstance(x, _marks.Static) for x in leaves):
         return None
-    shown = [x.value if isinstance(x, _marks.Static) else _struct(x.aval) for x in leaves]
+    shown = [
+        x.value
+        if isinstance(x, _marks.Static)
+        else jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype)
+        for x in leaves
+    ]
     matrix = jax.tree.unflatten(tree, shown)
     shape = jnp.shape(stored_of(matrix))
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
@@ -86,10 +86,6 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
         if key is not None:
             _known[key] = found
     return found
-
-
-def _struct(aval: Aval) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _factored(matrix: PyTree) -> Factorization | None:

@@ -16,8 +16,8 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import NoRuleError
-from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
-from tanjax._typing import AnyArray, Function
+from tanjax._jaxpr_types import Aval, JaxEquation, OpenJaxpr, Readable
+from tanjax._typing import Function
 from tanjax.arrays import densify
 from tanjax.jaxprs import CALLS, LOOPS, Kind, kind_of, nested_jaxprs, opened, trips as runs_of
 
@@ -90,7 +90,7 @@ def cost_of_equation(eqn: JaxEquation) -> Cost:
         return max(map(cost_of_jaxpr, inner))
     if kind in CALLS and inner:
         return cost_of_jaxpr(inner[0])
-    avals = tuple(_known(v) for v in eqn.invars)
+    avals = tuple(v.val if _jaxprs.is_literal(v) else v.aval for v in eqn.invars)
     key = (eqn.primitive, str(eqn.params), tuple(map(str, avals)))
     if key not in _LEAVES:
         if len(_LEAVES) >= _MOST:
@@ -111,10 +111,6 @@ def trips(equation: Equation) -> int | None:
     if Kind.WHILE in map(kind_of, eqns):
         return None
     return int(np.prod(list(map(runs_of, eqns))))
-
-
-def _known(v: JaxVariable) -> Aval | AnyArray:
-    return v.val if _jaxprs.is_literal(v) else v.aval
 
 
 def _leaf(eqn: JaxEquation) -> Cost:
@@ -151,14 +147,10 @@ def _missed(eqn: JaxEquation) -> Cost:
     else:
         told = count * _FORMULAS[name](max(m, n), min(m, n))
     complex_ = np.issubdtype(eqn.invars[0].aval.dtype, np.complexfloating)
-    return Cost(max(0.0, told * (4 if complex_ else 1) - _counted(eqn)))
-
-
-def _counted(eqn: JaxEquation) -> float:
     key = (eqn.primitive, str(eqn.params), tuple(str(v.aval) for v in eqn.invars), "alone")
     if key not in _LEAVES:
         _LEAVES[key] = _leaf(eqn)
-    return _LEAVES[key].flops
+    return Cost(max(0.0, told * (4 if complex_ else 1) - _LEAVES[key].flops))
 
 
 def _walk(jaxpr: OpenJaxpr) -> Iterator[JaxEquation]:

@@ -39,11 +39,7 @@ def key_of(x: Operand | None) -> Key | None:
     if not isinstance(x, Variable):
         return None
     leaves, tree = jax.tree.flatten(x.skeleton)
-    return tree, tuple(map(_hashable, leaves))
-
-
-def _hashable(leaf: JaxVariable | Static) -> Leaf:
-    return _Number(leaf) if _jaxprs.is_literal(leaf) else leaf
+    return tree, tuple(_Number(x) if _jaxprs.is_literal(x) else x for x in leaves)
 
 
 class _Number:
@@ -126,12 +122,8 @@ def values_outside(key: Key, value_of: Callable[[JaxVariable], AnyArray]) -> PyT
     tree, leaves = key
     fill = lambda x: x.value if isinstance(x, Static) else value_of(x)
     return jax.tree.unflatten(
-        tree, [_literal(x) if type(x) is _Number else fill(x) for x in leaves]
+        tree, [x.literal.val if type(x) is _Number else fill(x) for x in leaves]
     )
-
-
-def _literal(x: _Number) -> AnyArray:
-    return x.literal.val
 
 
 def values_by_variable(

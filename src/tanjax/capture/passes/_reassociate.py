@@ -11,15 +11,13 @@ not, or the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jaxtyping import PyTree
 
 from tanjax import arrays, operations as tj
-from tanjax._jaxpr_types import Aval
 from tanjax._marks import Static
 from tanjax._typing import AnyArray, Natural
 from tanjax.arrays import is_structured
@@ -120,7 +118,10 @@ class Reassociate(Walker):
     def _only_multiplies(self, x: Operand) -> bool:
         """True if only products use an inverse, at most three: it costs three factorisations."""
         users = self.walk.uses(x)
-        return len(users) <= 3 and all(is_product(u) or _is_quadratic(u, x) for u in users)
+        return len(users) <= 3 and all(
+            is_product(u) or (u is not None and u.target is tj.quadratic_form and u.inputs[0] is x)
+            for u in users
+        )
 
     def _written(self, equation: Equation) -> tuple[float, PyTree]:
         """Return the cost of the products in their written order, and the result."""
@@ -130,7 +131,9 @@ class Reassociate(Walker):
 
     def _like(self, equation: Equation) -> PyTree:
         (out,) = equation.outputs
-        struct = lambda v: v.value if isinstance(v, Static) else _struct(v.aval)
+        struct = lambda v: (
+            v.value if isinstance(v, Static) else jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype)
+        )
         return jax.tree.map(struct, out.skeleton)  # type: ignore[union-attr]
 
     def _part(self, x: Operand, side: int) -> tuple[float, PyTree]:
@@ -180,7 +183,11 @@ class Reassociate(Walker):
         if equation.target is tj.slogdet:
             sign, logarithm = first.sign * second.sign, first.logabsdet + second.logabsdet
             return tj.SlogdetResult(sign, logarithm)
-        return _in_range(first, second, lambda: tj.det(force(a)))
+        # `a * b`, or `otherwise()` if a factor has over- or underflowed.
+        tiny = jnp.finfo(first.dtype).tiny
+        size = jnp.abs(first), jnp.abs(second)
+        fine = jnp.isfinite(first) & jnp.isfinite(second) & (size[0] >= tiny) & (size[1] >= tiny)
+        return jax.lax.cond(fine, lambda: first * second, lambda: tj.det(force(a)))
 
     # -- sums ------------------------------------------------------------------------------
 
@@ -216,10 +223,6 @@ class Reassociate(Walker):
         return None
 
 
-def _struct(aval: Aval) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-
-
 def _fit(factors: list[Factor]) -> bool:
     """True if a chain consists of matrices of one dtype, with vectors only at its ends."""
     if len(factors) > MOST:
@@ -231,18 +234,6 @@ def _fit(factors: list[Factor]) -> bool:
         return False
     dtypes = {f.value.dtype for f in factors}
     return len(dtypes) == 1 and bool(jnp.issubdtype(dtypes.pop(), jnp.inexact))
-
-
-def _is_quadratic(user: Equation | None, x: Operand) -> bool:
-    return user is not None and user.target is tj.quadratic_form and user.inputs[0] is x
-
-
-def _in_range(a: Array, b: Array, otherwise: Callable[[], Array]) -> Array:
-    """Return `a * b`, or `otherwise()` if a factor has over- or underflowed."""
-    tiny = jnp.finfo(a.dtype).tiny
-    size = jnp.abs(a), jnp.abs(b)
-    fine = jnp.isfinite(a) & jnp.isfinite(b) & (size[0] >= tiny) & (size[1] >= tiny)
-    return jax.lax.cond(fine, lambda: a * b, otherwise)
 
 
 reassociate = Pass(

@@ -100,7 +100,15 @@ def krylov(
     name = raw.__name__
     number, v = linear(name, "b", b)
     if callable(A):
-        u = _unit_of_function(name, A, x0, v)
+        # The unit of a matrix given as a function, from the starting point.
+        if not is_quantity(x0):
+            raise UnitError(
+                message(
+                    f"{name}: with a function as `A`, the unit of the solution is not known.",
+                    hint="give a starting point with a unit, `x0=0.0 * x_unit * jnp.ones(n)`.",
+                )
+            )
+        u = v / x0.label
         apply = lambda x: common(name, "u", labelled(number, v), A(labelled(x, v / u)))[1][1]
     else:
         apply, u = linear(name, "A", A)
@@ -114,15 +122,3 @@ def krylov(
     M = None if M is None else pure(name, "M", M)
     x, info = raw(apply, number, start, atol=tolerance, M=M, **kwargs)
     return labelled(x, unit), info
-
-
-def _unit_of_function(name: str, A: PyTree, x0: PyTree, b: Unit) -> Unit:
-    """Return the unit of a matrix given as a function, from the starting point."""
-    if not is_quantity(x0):
-        raise UnitError(
-            message(
-                f"{name}: with a function as `A`, the unit of the solution is not known.",
-                hint="give a starting point with a unit, `x0=0.0 * x_unit * jnp.ones(n)`.",
-            )
-        )
-    return b / x0.label

@@ -105,14 +105,12 @@ def _left(theirs: dict[str, inspect.Parameter], name: str, value: PyTree) -> boo
 def _lifted(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """Lift JAX's function over its arrays alone; flags are not traced."""
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
-    moving = tuple(i for i, x in enumerate(leaves) if _is_array(x))
+    moving = tuple(
+        i for i, x in enumerate(leaves) if is_structured(x) or isinstance(x, jax.Array | np.ndarray)
+    )
     fixed = tuple((i, type(x), x) for i, x in enumerate(leaves) if i not in moving)
     make = _of_arrays if all(isinstance(x, Hashable) for *_, x in fixed) else _of_arrays.__wrapped__
     return make(raw, tree, moving, fixed)(*(leaves[i] for i in moving))
-
-
-def _is_array(x: PyTree) -> bool:
-    return is_structured(x) or isinstance(x, jax.Array | np.ndarray)
 
 
 @functools.lru_cache(maxsize=256)
