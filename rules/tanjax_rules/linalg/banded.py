@@ -255,15 +255,11 @@ def _root(a: Band, f: BandFactor, z: Natural, adjoint: bool) -> Natural:
     return columns_at_once(lambda y: root @ y, z)
 
 
-def _inverse_diagonal(a: Band, f: BandFactor) -> Shaped[Array, " n"]:
-    return Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal()
-
-
 _PLAN = tj.FactorizationPlan(
     _solve,
     lambda a, f: slogdet_factored(f),
     _root,
-    diagonal_of_inverse=_inverse_diagonal,
+    diagonal_of_inverse=lambda a, f: Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal(),
 )
 
 
