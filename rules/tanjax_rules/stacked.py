@@ -10,8 +10,6 @@ of `tj.BlockDiagonal.from_stack` always are a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Shaped
@@ -43,12 +41,9 @@ def of_each_block(a: Shaped[tj.BlockDiagonal, "m n"], function: Function) -> tup
     **Returns:** of each result one for all blocks: vectors end to end, matrices as blocks.
     """
     if isinstance(a.blocks, tuple):
-        return tuple(map(_end_to_end, zip(*map(function, a.blocks), strict=True)))
+        join = lambda x: jnp.concatenate(x) if x[0].ndim == 1 else tj.BlockDiagonal(*x)
+        return tuple(map(join, zip(*map(function, a.blocks), strict=True)))
     return tuple(_unstacked(a, x) for x in jax.vmap(function)(a.blocks.array))
-
-
-def _end_to_end(parts: Sequence[AnyArray]) -> AnyArray:
-    return jnp.concatenate(parts) if parts[0].ndim == 1 else tj.BlockDiagonal(*parts)
 
 
 def _unstacked(a: Shaped[tj.BlockDiagonal, "m n"], batch: AnyArray) -> AnyArray:

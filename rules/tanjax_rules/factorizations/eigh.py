@@ -73,7 +73,9 @@ def _of_equal(
     same, rotation = gauge.same_value(group), gauge.skew(towards)
     over = gauge.over_differences(w, gauge.ties(w, same, w_bar), 0.0)
     inner = over.astype(towards.dtype) * rotation + gauge.embedded(w_bar, towards)
-    bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
+    # LAPACK chooses the diagonal of a rotation, a phase, arbitrarily. Rules leave it, as JAX does.
+    turned = same & ~jnp.eye(same.shape[-1], dtype=bool)
+    bad = gauge.depends_on_basis(turned, rotation, scale)
     bad = bad | gauge.too_much_is_missing(w, same, w_bar, scale, inner)
     return gauge.spoiled(inner, bad)
 
@@ -115,14 +117,6 @@ def pushforward_of_pairs(
         return tj.EighResult(w_dot, v @ (over * moved))
 
     return tj.EighResult(w, v), eigh_pushforward
-
-
-def _not_diagonal(same: Natural) -> Natural:
-    """Exclude the diagonal of a rotation, a phase that LAPACK chooses arbitrarily.
-
-    Rules leave the phase unchanged, as JAX does.
-    """
-    return same & ~jnp.eye(same.shape[-1], dtype=bool)
 
 
 @tj.eigvalsh.natural_rule(tj.Dense, convention="chainrules")
@@ -241,10 +235,6 @@ def eigvalsh_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Natural:
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def _of_diagonal(a: Natural) -> tj.EighResult:
-    return tj.EighResult(jnp.diagonal(a), jnp.eye(a.shape[0]))
-
-
 def _of_kronecker(a: Natural) -> PyTree:
     """Recover 2 x 2 factors from their product up to a factor, which does not affect vectors."""
     (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2] / a[0, 0]), jnp.linalg.eigh(a[:2, :2])
@@ -283,7 +273,7 @@ def cases() -> Iterator[Case]:
     # depends on it has no symmetric second derivative.
     yield Case(tj.eigh, hermitian).declare(skip=("finite differences", "hessian"))
     for a, reference in (
-        (diagonal, _of_diagonal),
+        (diagonal, lambda a: tj.EighResult(jnp.diagonal(a), jnp.eye(a.shape[0]))),
         (kronecker, _of_kronecker),
         (blocks, _of_blocks),
         (scaled, None),

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar, Vector
+from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
 
 from ..dtypes import floating
 from ..shapes import columns_at_once
@@ -36,7 +35,7 @@ def _solve_dense(by_factor: Function) -> Function:
         a = whole(matrix)
         dtype = jnp.result_type(a, b)
         a, b = a.astype(dtype), b.astype(dtype)
-        parts = [_cast(p, dtype) for p in parts]
+        parts = [p.astype(dtype) if jnp.issubdtype(p.dtype, jnp.inexact) else p for p in parts]
         batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
         if a.shape[:-2] != batch:
@@ -48,10 +47,6 @@ def _solve_dense(by_factor: Function) -> Function:
         return lax.custom_linear_solve(lambda x: times @ x, b, forward, back)
 
     return solve
-
-
-def _cast(part: Natural, dtype: DTypeLike) -> Natural:
-    return part.astype(dtype) if jnp.issubdtype(part.dtype, jnp.inexact) else part
 
 
 def _spread(x: Natural, batch: tuple[int, ...], core: int) -> Natural:
@@ -186,18 +181,6 @@ def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.Fac
 # -- no factor needed ------------------------------------------------------------------------------
 
 
-def _solve_itself(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    return columns_at_once(lambda y: tj.solve(matrix.mT if transposed else matrix, y), b)
-
-
-def _slogdet_itself(matrix: PyTree, parts: Sequence[PyTree]) -> tj.SlogdetResult:
-    return tj.slogdet(matrix)
-
-
-def _inverse_diagonal(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
-    return 1 / floating(matrix).diagonal()
-
-
 def root_of_diagonal(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
     diag = floating(matrix).diagonal()
     root = jnp.sqrt(diag.real)
@@ -207,7 +190,11 @@ def root_of_diagonal(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoin
 
 
 _ITSELF = tj.FactorizationPlan(
-    _solve_itself, _slogdet_itself, diagonal_of_inverse=_inverse_diagonal
+    lambda a, _, b, transposed: columns_at_once(
+        lambda y: tj.solve(a.mT if transposed else a, y), b
+    ),
+    lambda a, _: tj.slogdet(a),
+    diagonal_of_inverse=lambda a, _: 1 / floating(a).diagonal(),
 )
 
 
@@ -222,14 +209,13 @@ def factorize_diagonal(a: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> tj.Factor
     return tj.Factorization(a, (), _ITSELF._replace(root=root_of_diagonal), a.shape[0])
 
 
-def _diagonal_of_transpose(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
-    return matrix.diagonal()
+# The inverse of a permutation is its transpose, which has its diagonal.
+_TRANSPOSED = _ITSELF._replace(diagonal_of_inverse=lambda a, _: a.diagonal())
 
 
 @tj.factorize.implementation(tj.Permutation, differentiate=True)
 def factorize_permutation(a: Shaped[tj.Permutation, "n n"]) -> tj.Factorization:
-    plan = _ITSELF._replace(diagonal_of_inverse=_diagonal_of_transpose)
-    return tj.Factorization(a, (), plan, a.shape[0])
+    return tj.Factorization(a, (), _TRANSPOSED, a.shape[0])
 
 
 # -- both at once ----------------------------------------------------------------------------------

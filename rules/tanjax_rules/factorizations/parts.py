@@ -34,10 +34,6 @@ def root_of(f: tj.Factorization, adjoint: bool) -> tj.Root:
 # -- multiples ------------------------------------------------------------------------------------
 
 
-def _solve_scaled(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    return parts[0].solve(b, transposed=transposed) / parts[1]
-
-
 def _slogdet_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     inner, factor = parts
     own = tj.slogdet(tj.Diagonal(jnp.broadcast_to(factor, (inner.n,))))
@@ -50,12 +46,11 @@ def _root_of_scaled(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint
     return root_of_diagonal(tj.Diagonal(factor[None]), (), root_of(inner, adjoint) @ z, adjoint)
 
 
-def _inverse_diagonal_of_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
-    return parts[0].diagonal_of_inverse() / parts[1]
-
-
 _SCALED = tj.FactorizationPlan(
-    _solve_scaled, _slogdet_scaled, _root_of_scaled, diagonal_of_inverse=_inverse_diagonal_of_scaled
+    lambda _, parts, b, transposed: parts[0].solve(b, transposed=transposed) / parts[1],
+    _slogdet_scaled,
+    _root_of_scaled,
+    diagonal_of_inverse=lambda _, parts: parts[0].diagonal_of_inverse() / parts[1],
 )
 
 
@@ -83,22 +78,6 @@ def _along_axes(function: Function, parts: Sequence[tj.Factorization], columns: 
     return columns_at_once(all_axes, columns)
 
 
-def _solve_kronecker(
-    matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool
-) -> Natural:
-    return _along_axes(lambda f, y: f.solve(y, transposed=transposed), parts, b)
-
-
-def _root_of_kronecker(
-    matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool
-) -> Natural:
-    return _along_axes(lambda f, y: root_of(f, adjoint) @ y, parts, z)
-
-
-def _inverse_diagonal_of_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
-    return outer(f.diagonal_of_inverse() for f in parts)
-
-
 def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     n = 1
     for f in parts:
@@ -116,10 +95,12 @@ def together(results: Sequence[tuple[tj.SlogdetResult, int]]) -> tuple[Scalar, S
 
 
 _KRONECKER = tj.FactorizationPlan(
-    _solve_kronecker,
+    lambda _, parts, b, transposed: _along_axes(
+        lambda f, y: f.solve(y, transposed=transposed), parts, b
+    ),
     _slogdet_kronecker,
-    _root_of_kronecker,
-    diagonal_of_inverse=_inverse_diagonal_of_kronecker,
+    lambda _, parts, z, adjoint: _along_axes(lambda f, y: root_of(f, adjoint) @ y, parts, z),
+    diagonal_of_inverse=lambda _, parts: outer(f.diagonal_of_inverse() for f in parts),
 )
 
 
@@ -150,14 +131,6 @@ def _block_by_block(function: Function, parts: Blocks, columns: Natural) -> Natu
     return jnp.concatenate(out, axis=-2)
 
 
-def _solve_blocks(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    return _block_by_block(lambda f, y: f.solve(y, transposed=transposed), parts, b)
-
-
-def _root_of_blocks(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
-    return _block_by_block(lambda f, y: root_of(f, adjoint) @ y, parts, z)
-
-
 def _inverse_diagonal_of_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> Vector:
     if isinstance(parts, tj.Factorization):
         return jax.vmap(lambda f: f.diagonal_of_inverse())(parts).reshape(-1)
@@ -173,7 +146,12 @@ def _slogdet_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Sc
 
 
 _BLOCKS = tj.FactorizationPlan(
-    _solve_blocks, _slogdet_blocks, _root_of_blocks, diagonal_of_inverse=_inverse_diagonal_of_blocks
+    lambda _, parts, b, transposed: _block_by_block(
+        lambda f, y: f.solve(y, transposed=transposed), parts, b
+    ),
+    _slogdet_blocks,
+    lambda _, parts, z, adjoint: _block_by_block(lambda f, y: root_of(f, adjoint) @ y, parts, z),
+    diagonal_of_inverse=_inverse_diagonal_of_blocks,
 )
 
 

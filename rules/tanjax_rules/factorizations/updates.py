@@ -67,11 +67,6 @@ def _(primals: Sequence[PyTree], tangents: Sequence[PyTree]) -> tuple[Scalar, Sc
     return jax.jvp(held, tuple(primals[:-1]), tuple(tangents[:-1]))
 
 
-def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
-    base, small, _ = parts
-    return together([(base.slogdet(), 1), (small.slogdet(), 1)])
-
-
 def _root_of_update(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
     base, small, inverse_u = parts
     root = tj.sqrtm(small.matrix)
@@ -92,7 +87,7 @@ def _inverse_diagonal_of_update(matrix: PyTree, parts: Sequence[PyTree]) -> Vect
 
 _PLAN = tj.FactorizationPlan(
     _solve_update,
-    _slogdet_update,
+    lambda _, parts: together([(parts[0].slogdet(), 1), (parts[1].slogdet(), 1)]),
     _root_of_update,
     inv_quad=_inv_quad_update,
     diagonal_of_inverse=_inverse_diagonal_of_update,

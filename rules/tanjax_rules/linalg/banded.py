@@ -277,10 +277,6 @@ def _root(a: Band, f: BandFactor, z: Natural, adjoint: bool) -> Natural:
     return columns_at_once(lambda y: root @ y, z)
 
 
-def _inverse_diagonal(a: Band, f: BandFactor) -> Shaped[Array, " n"]:
-    return Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal()
-
-
 def _solve_definite(a: Symmetric, f: DefiniteFactor, b: Natural, transposed: bool) -> Natural:
     return columns_at_once(lambda y: solve_definite(in_precision_of(a, b).apply, f, y), b)
 
@@ -289,7 +285,7 @@ _PLAN = tj.FactorizationPlan(
     _solve,
     lambda a, f: slogdet_factored(f),
     _root,
-    diagonal_of_inverse=_inverse_diagonal,
+    diagonal_of_inverse=lambda a, f: Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal(),
 )
 _DEFINITE = tj.FactorizationPlan(
     _solve_definite,

@@ -111,10 +111,6 @@ def _sign(spectrum: Spectrum, a: SquareCirculant) -> Scalar:
 # -- the factorization -----------------------------------------------------------------------------
 
 
-def _solve(a: SquareCirculant, parts: PyTree, b: Natural, transposed: bool) -> Natural:
-    return columns_at_once(lambda y: tj.solve(a.mT if transposed else a, y), b)
-
-
 def _root(a: SquareCirculant, parts: PyTree, z: Natural, adjoint: bool) -> Natural:
     """Multiply by the Hermitian root, which is circulant, too."""
     a = floating(a)
@@ -125,7 +121,9 @@ def _root(a: SquareCirculant, parts: PyTree, z: Natural, adjoint: bool) -> Natur
 
 
 _PLAN = tj.FactorizationPlan(
-    _solve,
+    lambda a, _, b, transposed: columns_at_once(
+        lambda y: tj.solve(a.mT if transposed else a, y), b
+    ),
     lambda a, parts: tj.slogdet(a),
     _root,
     diagonal_of_inverse=lambda a, parts: tj.diagonal(tj.inv(a)),

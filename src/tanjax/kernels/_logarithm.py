@@ -23,7 +23,7 @@ from jax import lax
 from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._typing import Arraylike, DType
+from tanjax._typing import Arraylike
 
 from ._custom_jvp import custom_jvp
 from ._exponential import frechet
@@ -48,11 +48,6 @@ _MOST_ROOTS = 100
 
 # The number of roots, the last root, and its derivative.
 State: TypeAlias = tuple[Number, tuple[Square, Square]]
-
-
-def _near_enough(dtype: DType) -> float:
-    """The largest norm of `M` for which eight fractions are exact to rounding (Higham 2008)."""
-    return 0.3 if jnp.finfo(dtype).bits == 64 else 0.75
 
 
 def logarithm(a: Arraylike, *, upper_triangular: bool = False) -> Numbers:
@@ -117,7 +112,9 @@ def _pushed(t: Square, u: Square, e: Square) -> Square:
 
 def _roots(t: Square, e: Square, *, differentiate: bool = False) -> State:
     """Return the number of square roots to near the identity, the last one, and its derivative."""
-    eye, limit = eye_like(t), _near_enough(t.dtype)
+    eye = eye_like(t)
+    # The largest norm of `M` for which eight fractions are exact to rounding (Higham 2008).
+    limit = 0.3 if jnp.finfo(t.dtype).bits == 64 else 0.75
 
     def far(state: State) -> Flag:
         steps, (root, _) = state

@@ -292,11 +292,6 @@ class Root:
         return y * unitful(jnp.ones((), _real(y)), unit ** Fraction(1, 2))
 
 
-def _write(aux: tuple[FactorizationPlan, *tuple[object, ...]]) -> bytes:
-    """Serialize the static part for export: functions of a plan are written as their places."""
-    return write_static("Factorization", (_places_of(aux[0]), *aux[1:]))
-
-
 def _read(data: Iterable[int]) -> tuple[object, ...]:
     """Deserialize the static part. **Raises:** `RulePackError` if no pack has the functions."""
     aux: PyTree = read_static(data)
@@ -317,7 +312,8 @@ def _read(data: Iterable[int]) -> tuple[object, ...]:
 export.register_pytree_node_serialization(
     Factorization,
     serialized_name="tanjax.Factorization",
-    serialize_auxdata=_write,
+    # functions of a plan are written as their places
+    serialize_auxdata=lambda aux: write_static("Factorization", (_places_of(aux[0]), *aux[1:])),
     deserialize_auxdata=_read,
 )
 

@@ -115,15 +115,13 @@ def eigvalsh(a: Shaped[AnyArray, "*batch n n"]) -> Float[AnyArray, "*batch n"]:
     return jnp.linalg.eigvalsh(a)
 
 
-def _svd_units(*, compute_uv: bool = True, **_: bool) -> str:
-    return "a: u -> (1, u, 1)" if compute_uv else "a: u -> u"
-
-
 @operation(
     dense=True,
     static=("full_matrices", "compute_uv"),
     check=checks.matrix,
-    units=by_flags(_svd_units, "a"),
+    units=by_flags(
+        lambda *, compute_uv=True, **_: "a: u -> (1, u, 1)" if compute_uv else "a: u -> u", "a"
+    ),
     core_ndims=(2,),
 )
 def svd(
@@ -161,15 +159,11 @@ def svd(
     return SVDResult(*jnp.linalg.svd(a, full_matrices=full_matrices))
 
 
-def _qr_units(*, mode: str = "reduced") -> str:
-    return "a: u -> u" if mode == "r" else "a: u -> (1, u)"
-
-
 @operation(
     dense=True,
     static=("mode",),
     check=checks.matrix,
-    units=by_flags(_qr_units, "a"),
+    units=by_flags(lambda *, mode="reduced": "a: u -> u" if mode == "r" else "a: u -> (1, u)", "a"),
     core_ndims=(2,),
 )
 def qr(a: Shaped[AnyArray, "*batch m n"], mode: str = "reduced") -> QRResult | Natural:

@@ -79,11 +79,11 @@ class Algorithm:
         return cls(list(arrays), rest)
 
 
-def _check_system(_: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None:
-    checks.one_system("solve", a, b)
-
-
-@operation(generic=False, check=_check_system, core_ndims=(2, 2, 0))
+@operation(
+    generic=False,
+    check=lambda _, a, b, algorithm: checks.one_system("solve", a, b),
+    core_ndims=(2, 2, 0),
+)
 def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
     r"""The target of `tj.solve(a, b, solver=..., options=..., throw=...)`, on plain numbers.
 
@@ -94,11 +94,9 @@ def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
     raise NotImplementedError
 
 
-def _check_square(_: str, a: PyTree, algorithm: Algorithm) -> None:
-    checks.square("logdet", a)
-
-
-@operation(generic=False, check=_check_square, core_ndims=(2, 0))
+@operation(
+    generic=False, check=lambda _, a, algorithm: checks.square("logdet", a), core_ndims=(2, 0)
+)
 def logdet_by(a: SquareMatrix, algorithm: Algorithm) -> Float[AnyArray, ""]:
     r"""The target of `tj.logdet(a, estimator=...)`, on plain numbers.
 

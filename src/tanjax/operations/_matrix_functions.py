@@ -35,14 +35,8 @@ def unit_of_power(raw: Any, a: Unitful, *rest: Arraylike) -> Unitful:
     power = raw.keywords["t" if "t" in raw.keywords else "n"]
     if not a.label.is_linear:
         raise not_linear(raw.__name__, "a", a.label)
-    return labelled(
-        graphed(raw, max(2, abs(power)), spread=True)(a.stored), a.label ** _exact(power)
-    )
-
-
-def _exact(power: float) -> Fraction:
-    """Return the intended exact power: a third for `1 / 3`."""
-    return Fraction(power).limit_denominator(1000)
+    exact = Fraction(power).limit_denominator(1000)  # a third for `1 / 3`
+    return labelled(graphed(raw, max(2, abs(power)), spread=True)(a.stored), a.label**exact)
 
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))

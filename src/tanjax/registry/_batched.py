@@ -67,14 +67,14 @@ def cores(op: Declaration, args: Sequence[PyTree]) -> list[PyTree]:
         return list(args)
     batches = [_batch(op, i, a) for i, a in enumerate(args)]
     broadcast(op.name, batches)
-    return [_core(a, len(b)) for a, b in zip(args, batches, strict=True)]
 
+    def core(x: PyTree, batch_ndim: int) -> PyTree:
+        if is_static_value(x) or not _is_dense(x):
+            return x
+        x = _number(x)
+        return jax.ShapeDtypeStruct(jnp.shape(x)[batch_ndim:], jnp.result_type(x))
 
-def _core(x: PyTree, batch_ndim: int) -> PyTree:
-    if is_static_value(x) or not _is_dense(x):
-        return x
-    x = _number(x)
-    return jax.ShapeDtypeStruct(jnp.shape(x)[batch_ndim:], jnp.result_type(x))
+    return [core(a, len(b)) for a, b in zip(args, batches, strict=True)]
 
 
 def is_batched(op: Declaration, args: Sequence[PyTree]) -> bool:

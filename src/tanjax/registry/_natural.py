@@ -117,16 +117,21 @@ def structural_pushforward(
 ) -> Function:
     """Return the structural pushforward of a natural one: J⁺ after it, J before it."""
 
+    def natural(x: PyTree, t: PyTree) -> PyTree:
+        return arrays.pushforward_of_destructure(x)(t) if arrays.is_structured(x) else t
+
+    def structural(o: PyTree, t: PyTree) -> PyTree:
+        if arrays.is_structured(o):
+            return arrays.pushforward_of_restructure(o)(t)
+        return _fit_dense(f"{how.name}: tangent of the output", o, t)
+
     def pushforward(*tangents: PyTree) -> PyTree:
-        moved = natural_pushforward(
-            *(_natural_tangent(a, in_jax(t)) for a, t in zip(args, tangents, strict=True))
+        given = (
+            jax.tree.map(natural, a, in_jax(t), is_leaf=arrays.is_structured)
+            for a, t in zip(args, tangents, strict=True)
         )
-        return jax.tree.map(
-            lambda o, t: _structural_tangent(f"{how.name}: tangent of the output", o, t),
-            out,
-            moved,
-            is_leaf=lambda v: arrays.is_structured(v) or v is None,
-        )
+        leaf = lambda v: arrays.is_structured(v) or v is None
+        return jax.tree.map(structural, out, natural_pushforward(*given), is_leaf=leaf)
 
     return pushforward
 
@@ -139,17 +144,6 @@ def in_jax(tree: PyTree) -> PyTree:
         return jnp.asarray(x) if is_numpy else x
 
     return jax.tree.map(one, tree)
-
-
-def _natural_tangent(x: PyTree, t: PyTree) -> PyTree:
-    push = lambda p, v: arrays.pushforward_of_destructure(p)(v) if arrays.is_structured(p) else v
-    return jax.tree.map(push, x, t, is_leaf=arrays.is_structured)
-
-
-def _structural_tangent(where: str, o: PyTree, t: PyTree) -> PyTree:
-    if arrays.is_structured(o):
-        return arrays.pushforward_of_restructure(o)(t)
-    return _fit_dense(where, o, t)
 
 
 def _split(

@@ -208,7 +208,15 @@ class Operation:
         if self.strips(args):
             return body
         run = self._jitted(body, fixed, args, statics) if self.jit else body
-        return _inspected(self, run) if _INSPECTORS else run
+        if not _INSPECTORS:
+            return run
+
+        def inspected(*args: PyTree) -> PyTree:
+            for look in _INSPECTORS:
+                look(self, args)
+            return run(*args)
+
+        return inspected
 
     def _jitted(
         self,
@@ -430,15 +438,6 @@ def lowering(name: str) -> Iterator[None]:
 def _forget_all() -> None:
     for op in _OPERATIONS:
         op._forget()
-
-
-def _inspected(op: Operation, run: Function) -> Function:
-    def inspected(*args: PyTree) -> PyTree:
-        for look in _INSPECTORS:
-            look(op, args)
-        return run(*args)
-
-    return inspected
 
 
 @overload

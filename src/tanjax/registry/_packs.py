@@ -59,7 +59,8 @@ def find_packs() -> list[Pack]:
         found[pack.origin] = pack
     for name in SHIPPED:  # also without an installation, from a source tree on the path
         found.setdefault(f"tanjax:{name}", Pack("tanjax", "", name, f"tanjax_rules.{name}"))
-    disabled = _disabled()
+    names = os.environ.get("TANJAX_DISABLE_PACKS", "").split(",")
+    disabled = {name.strip() for name in names if name.strip()}
     if disabled - set(found):
         warnings.warn(
             f"TANJAX_DISABLE_PACKS names {', '.join(sorted(disabled - set(found)))}, which is no "
@@ -71,11 +72,6 @@ def find_packs() -> list[Pack]:
         found.values(), key=lambda p: (p.distribution != "tanjax", p.distribution, p.name)
     )
     return [p for p in order if p.origin not in disabled]
-
-
-def _disabled() -> set[str]:
-    names = os.environ.get("TANJAX_DISABLE_PACKS", "").split(",")
-    return {name.strip() for name in names if name.strip()}
 
 
 def load_packs() -> None:
@@ -108,14 +104,9 @@ def load_pack(pack: Pack) -> Pack:
             RulePackWarning,
             stacklevel=2,
         )
-        _forget_packs(set(sys.modules) - before)
+        roots = tuple(f"{entry.value}." for entry in metadata.entry_points(group=GROUP))
+        for name in set(sys.modules) - before:
+            if f"{name}.".startswith(roots):
+                del sys.modules[name]
         return dataclasses.replace(pack, error=f"{type(error).__name__}: {error}")
     return pack
-
-
-def _forget_packs(modules: set[str]) -> None:
-    """Remove the modules of packs from `sys.modules`, so that the next import runs them again."""
-    roots = tuple(f"{entry.value}." for entry in metadata.entry_points(group=GROUP))
-    for name in modules:
-        if f"{name}.".startswith(roots):
-            del sys.modules[name]

@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, describe, message, no_rule
-from tanjax._typing import Arraylike, Function, Pullback
+from tanjax._typing import Function, Pullback
 from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
@@ -103,16 +103,18 @@ class Resolution:
 
     def _hybrid(self, out: PyTree, pullback: Function, args: Sequence[PyTree]) -> PyTree:
         """Use the rule for the visible part of a cotangent, and AD for the rest."""
+        pull = lambda o, y: arrays.pullback_of_destructure(o)(y) if is_structured(o) else y
+        add = lambda x, y: x + y if is_inexact(x) else x
+        subtract = lambda x, y: x - y if is_inexact(x) else x
 
         def hybrid_pullback(out_bar: PyTree) -> PyTree:
             natural = to_natural(out, out_bar)
             # only the digits of the natural cotangent: AD adds the rest
-            visible = _structural(out, natural)
-            hidden = jax.tree.map(
-                lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible
-            )
+            visible = jax.tree.map(pull, out, natural, is_leaf=is_structured)
+            hidden = jax.tree.map(subtract, out_bar, visible)
             _, vjp = jax.vjp(self.primal, *args)
-            return tuple(map(_add_leaves, pullback(visible, natural), vjp(hidden)))
+            bars = zip(pullback(visible, natural), vjp(hidden), strict=True)
+            return tuple(jax.tree.map(add, *pair) for pair in bars)
 
         return hybrid_pullback
 
@@ -322,15 +324,6 @@ def structured_leaves(tree: PyTree) -> list[PyTree]:
 def has_natural_cotangents(out: PyTree) -> bool:
     """True if natural cotangents express exactly every cotangent that an output can receive."""
     return all(map(arrays.has_exact_naturals, structured_leaves(out)))
-
-
-def _structural(out: PyTree, natural: Arraylike | None) -> PyTree:
-    pull = lambda o, y: arrays.pullback_of_destructure(o)(y) if is_structured(o) else y
-    return jax.tree.map(pull, out, natural, is_leaf=is_structured)
-
-
-def _add_leaves(a: PyTree, b: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, y: x + y if arrays.is_inexact(x) else x, a, b)
 
 
 def _check_output(name: str, expected: PyTree, got: PyTree) -> None:

@@ -103,8 +103,19 @@ class Table(Generic[Entry]):
 
     def nearest(self, classes: Signature, count: int = 5) -> list[str]:
         """Return the closest registrations, each mismatch marked, for error messages."""
-        ranked = sorted(self.rows.values(), key=lambda r: -_matches(r.signature, classes))
-        return [f"({_marked(r.signature, classes)})  from {r.origin}" for r in ranked[:count]]
+
+        def fits(signature: Signature) -> list[bool]:
+            given = (*classes, *(type(None),) * len(signature))
+            return [w in g.__mro__ for w, g in zip(signature, given, strict=False)]
+
+        lines = []
+        for row in sorted(
+            self.rows.values(), key=lambda r: -sum(fits(r.signature)[: len(classes)])
+        )[:count]:
+            pairs = zip(row.signature, fits(row.signature), strict=True)
+            names = ", ".join(c.__name__ if fit else f"!{c.__name__}" for c, fit in pairs)
+            lines.append(f"({names})  from {row.origin}")
+        return lines
 
 
 def distance(signature: Signature, classes: Signature) -> tuple[int, ...] | None:
@@ -117,18 +128,6 @@ def distance(signature: Signature, classes: Signature) -> tuple[int, ...] | None
             return None
         steps.append(given.__mro__.index(wanted))
     return (*steps, *(len(c.__mro__) for c in classes[len(signature) :]))
-
-
-def _matches(signature: Signature, classes: Signature) -> int:
-    return sum(w in g.__mro__ for w, g in zip(signature, classes, strict=False))
-
-
-def _marked(signature: Signature, classes: Signature) -> str:
-    pad = (*classes, *(type(None),) * len(signature))
-    return ", ".join(
-        w.__name__ if w in g.__mro__ else f"!{w.__name__}"
-        for w, g in zip(signature, pad, strict=False)
-    )
 
 
 # the types that `Dense` stands for

@@ -61,10 +61,6 @@ class Direct(Protocol):
     last: Last
 
 
-def _copied(x: PyTree) -> PyTree:
-    return x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
-
-
 def _named_arguments(
     fun: Function, options: Options, what: str
 ) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
@@ -167,7 +163,11 @@ class Arguments:
 
     def kept(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Return arguments for another run: copies, if the first run deletes its arguments."""
-        return jax.tree.map(_copied, (args, kwargs)) if self.donates else (args, kwargs)
+        if not self.donates:
+            return args, kwargs
+        copied = lambda x: x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
+        kept: tuple[Args, Kwargs] = jax.tree.map(copied, (args, kwargs))
+        return kept
 
 
 def signature(x: Leaf) -> object:

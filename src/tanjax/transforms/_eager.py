@@ -55,7 +55,10 @@ def planned_if_lost(
     if not (is_broken or _is_suspicious((args, kwargs), given, found)):
         return result
     key = name, is_broken, *((jnp.result_type(x), jnp.shape(x), measure(x)) for x in given)
-    known = _known(f)
+    try:
+        known = _right.setdefault(f, set())
+    except TypeError:  # it can be neither hashed nor referred to
+        known = set()
     if key in known:
         return result
     from ._jit import jit
@@ -71,13 +74,6 @@ def planned_if_lost(
     if len(known) < _KEPT:
         known.add(key)
     return result
-
-
-def _known(f: Function) -> set[Hashable]:
-    try:
-        return _right.setdefault(f, set())
-    except TypeError:  # it can be neither hashed nor referred to
-        return set()
 
 
 def _warn(name: str) -> None:

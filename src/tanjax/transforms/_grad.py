@@ -76,7 +76,11 @@ def value_and_grad(
         )
         value, structural = run(*moving, **kwargs)
         structural = restore(structural)
-        gradient = _per_argument(natural_tree, args, argnums, structural)
+        if isinstance(argnums, int):
+            gradient = natural_tree(args[argnums], structural)
+        else:
+            pairs = zip(argnums, structural, strict=True)
+            gradient = tuple(natural_tree(args[i], s) for i, s in pairs)
         unit = stripped.units.leaves[0]  # the loss is one scalar
         if unit is None:
             return value, gradient
@@ -409,11 +413,3 @@ def _no_tangent(o: PyTree, p: PyTree) -> PyTree:
     if not is_number(p):
         return p
     return np.zeros(jnp.shape(o) + jnp.shape(p), jax.dtypes.float0)
-
-
-def _per_argument(
-    convert: Function, args: Sequence[PyTree], argnums: Argnums, structural: PyTree
-) -> PyTree:
-    if isinstance(argnums, int):
-        return convert(args[argnums], structural)
-    return tuple(convert(args[i], s) for i, s in zip(argnums, structural, strict=True))
