@@ -1,4 +1,4 @@
-"""Layer 6: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
+"""Layer 9: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
 
 from ._contents import register_contents as register_contents
 from ._control_flow import (
