@@ -34,7 +34,7 @@ VERSION = "The last column was measured with JAX {}."
 
 def signature(table, name):
     """Return the unit signature in a table cell."""
-    entry = TABLES[table][name].replace("!", "")
+    entry = TABLES[table][name].replace("!", "").removesuffix(" kept")
     return "*special*" if entry == "special" else f"`{entry.replace('|', '')}`"
 
 

@@ -1,4 +1,4 @@
-"""Layer 5: array types, cotangents that stay small, the four maps."""
+"""Layer 4: array types, cotangents that stay small, the four maps."""
 
 from ._abstract import (
     AbstractArray as AbstractArray,

@@ -1,4 +1,4 @@
-"""Layer 9: bridges for quantities to libraries around JAX; each is imported on first use.
+"""Layer 12: bridges for quantities to libraries around JAX; each is imported on first use.
 
 `tanjax.bridges.diffrax`, `.lineax`, `.matfree`, `.matplotlib`, `.optax`, `.optimistix`, `.scipy`,
 `.torch`. Equinox needs no bridge: a quantity is a pytree, and a field of a Module like any other.

@@ -1,4 +1,4 @@
-"""Layer 8: structured programs as typed equations; higher-order functions; interpreters.
+"""Layer 11: structured programs as typed equations; higher-order functions; interpreters.
 
 `_program` captures and replays, `_view` finds the types, and `_print` writes them.
 `_higher_order` makes equations of functions of functions, `_transforms` those of tanjax, and

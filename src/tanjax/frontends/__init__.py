@@ -1,4 +1,4 @@
-"""Layer 7: the API in programs: operators, NumPy's protocols, `tanjax.numpy`, `tj.lift`."""
+"""Layer 8: the API in programs: operators, NumPy's protocols, `tanjax.numpy`, `tj.lift`."""
 
 from ._operators import install
 from ._stacking import concatenate as concatenate, stack as stack

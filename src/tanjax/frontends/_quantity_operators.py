@@ -75,17 +75,14 @@ def _is_operand(x: PyTree) -> bool:
 
 
 def _binary(name: str, target: str, swapped: bool) -> Function:
-    found: list[PyTree] = []
-
     def slow(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
         is_list = type(other) is list and name not in _COMPARISONS
         if is_list and all(map(_is_operand, jax.tree.leaves(other))):  # as NumPy's arrays do
             other = function("numpy", "asarray")(other)
         if not _is_operand(other):
             return NotImplemented
-        if not found:
-            found.append(function("numpy", target))
-        return found[0](other, self) if swapped else found[0](self, other)
+        call = function("numpy", target)
+        return call(other, self) if swapped else call(self, other)
 
     if name in ("mul", "truediv"):
         return _product(target, swapped, slow)
@@ -114,7 +111,7 @@ def _comparison(target: str, slow: Function) -> Function:
 
 
 def _sum(target: str, slow: Function) -> Function:
-    """Add or subtract quantities under one label, within range: `quantities/_arithmetic`."""
+    """Add or subtract quantities under one label, within range: `tanjax.quantities`."""
     raw = getattr(jnp, target)
 
     def method(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
@@ -144,7 +141,7 @@ def _sum(target: str, slow: Function) -> Function:
 
 
 def _product(target: str, swapped: bool, slow: Function) -> Function:
-    """Multiply or divide dense quantities and numbers, within range: `quantities/_arithmetic`."""
+    """Multiply or divide dense quantities and numbers, within range: `tanjax.quantities`."""
     raw, divides = getattr(jnp, target), target == "divide"
     careful = careful_quotient if divides else careful_product
 
@@ -196,12 +193,8 @@ def _equation(name: str, swapped: bool, method: Function) -> Function:
 
 
 def _unary(target: str) -> Function:
-    found: list[PyTree] = []
-
     def method(self: Unitful, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        if not found:
-            found.append(function("numpy", target))
-        return found[0](self, *args, **kwargs)
+        return function("numpy", target)(self, *args, **kwargs)
 
     method.__name__ = target
     return method

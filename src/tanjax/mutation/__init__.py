@@ -1,4 +1,4 @@
-"""Layer 7: functions that write to Refs, as pure functions with rules; gradients into buffers."""
+"""Layer 10: functions that write to Refs, as pure functions with rules; gradients into buffers."""
 
 from . import _contents as _contents  # registers itself with `tanjax.transforms`
 from ._buffers import GradientRefs as GradientRefs

@@ -1,4 +1,4 @@
-"""Layer 6: the shipped operations: names, signatures, and dense implementations."""
+"""Layer 7: the shipped operations: names, signatures, and dense implementations."""
 
 from ._batched import refused as refused
 from ._definite import assert_definite as assert_definite

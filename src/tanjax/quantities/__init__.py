@@ -1,4 +1,4 @@
-"""Layer 6: a value with a unit: its type, calls of functions on it, its arithmetic, headroom.
+"""Layer 5: a value with a unit: its type, calls of functions on it, its arithmetic, headroom.
 
 From below: `_range` (the bits of numbers), `_conversion` (from unit to unit), `_text`, `_quantity`
 (the type), `_constructors`, `_exponents` (powers of two in labels), `_common_labels`. A call of a

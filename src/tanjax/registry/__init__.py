@@ -1,4 +1,4 @@
-"""Layer 4: operations, natural rules, `wrap_natural_pullback`, rule packs, `quantities`."""
+"""Layer 6: operations, natural rules, `wrap_natural_pullback`, rule packs."""
 
 from ._declaration import Rule as Rule
 from ._natural import wrap_natural_pullback as wrap_natural_pullback

@@ -1,4 +1,4 @@
-"""Layer 10: the testing kit, for authors of array types and rules.
+"""Layer 13: the testing kit, for authors of array types and rules.
 
     tj.testing.check_array_type(Vandermonde(points, 3))
     tj.testing.check_operation(tj.solve, tj.Diagonal(d), b)

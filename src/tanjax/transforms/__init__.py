@@ -1,4 +1,4 @@
-"""Layer 6: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
+"""Layer 9: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
 
 from ._control_flow import (
     associative_scan as associative_scan,

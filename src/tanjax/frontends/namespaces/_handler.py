@@ -16,7 +16,6 @@ from jaxtyping import PyTree
 from tanjax._typing import Function, Primal
 from tanjax.quantities import (
     UnitFunction,
-    checked,
     convert,
     is_quantity,
     labelled,
@@ -109,23 +108,15 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
 
 
 def together(name: str, role: str, call: Function, *trees: PyTree) -> PyTree:
-    """Call a function of nested operands in one unit; warn if lost entries change the result.
+    """Call a function that arranges nested operands in one unit.
 
-    **Returns:** the result, in that unit.
+    **Returns:** the result, in that unit. Warns if an entry is lost at a common exponent.
     **Raises:** `UnitError` if the operands share no unit.
     """
-    unit, numbers = common(name, role, *trees)
-    if unit is None or not unit.scale:
-        return with_unit(call(*numbers), unit)
-    leaves, treedef = jax.tree.flatten(numbers)
-    given = jax.tree.leaves(trees, is_leaf=is_quantity)
-    labels: list[Any] = [one if u is None else u for u in map(unit_of, given)]
-    origins = [
-        None if label is ANY else (stored_of(x), label, unit)
-        for x, label in zip(given, labels, strict=True)
-    ]
+    leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
     on_leaves = lambda *numbers: call(*treedef.unflatten(numbers))
-    return with_unit(checked(name, on_leaves, leaves, origins, given), unit)
+    function = UnitFunction(name, on_leaves, f"*item: {role} -> {role} kept", names=())
+    return function.unkept(*leaves)
 
 
 def with_unit(x: PyTree, unit: Unit | None) -> PyTree:
