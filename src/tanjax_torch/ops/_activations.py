@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._promotion import jax_dtype, promoted
-from .._registry import implements
-from .._typing import Dtype, Number
+from tanjax_torch._typing import Dtype, Number
+from tanjax_torch.arguments._promotion import jax_dtype, promoted
+from tanjax_torch.table._registry import implements
+
 from ._ternary import same_dtypes
 from ._tools import aten, axis_of, gradient_of, needs, wide
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from .._registry import implements
-from .._typing import Numbers
+from tanjax_torch._typing import Numbers
+from tanjax_torch.table._registry import implements
 
 aten = torch.ops.aten
 Array = jax.Array

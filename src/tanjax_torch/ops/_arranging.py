@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import torch
 
-from .._promotion import promoted
-from .._registry import implements
+from tanjax_torch.arguments._promotion import promoted
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, one_axis, repeated, require, some_axes
 
 aten = torch.ops.aten

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, pullback, require, wide
 
 aten = torch.ops.aten

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from .._promotion import category, is_number, jax_dtype, promoted, result_dtype
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category, is_number, jax_dtype, promoted, result_dtype
+from tanjax_torch.table._registry import implements
+
 from ._special import add_exponents, igamma, igammac, zeta
 from ._ternary import is_mask, product, same_dtypes
 from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register, size

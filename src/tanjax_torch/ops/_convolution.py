@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, pullback, repeated, require, same_dtype
 
 aten = torch.ops.aten

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from tanjax._typing import DType
+from tanjax_torch._typing import Dtype, Number, Operand
+from tanjax_torch.arguments._dtypes import default_float
+from tanjax_torch.arguments._promotion import category, jax_dtype
+from tanjax_torch.table._registry import implements
 
-from .._dtypes import default_float
-from .._promotion import category, jax_dtype
-from .._registry import implements
-from .._typing import Dtype, Number, Operand
 from ._tools import aten, number_kind, prims
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, require
 from ._tools import raised, size
 

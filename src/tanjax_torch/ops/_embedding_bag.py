@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, in_bounds, require, same_dtype, wide
 
 aten = torch.ops.aten

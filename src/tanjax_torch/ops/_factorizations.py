@@ -12,8 +12,9 @@ import torch
 from jax import lax
 from jax.typing import DTypeLike
 
-from .._promotion import category
-from .._registry import implements
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, is_traced, real_dtype, require
 
 aten = torch.ops.aten

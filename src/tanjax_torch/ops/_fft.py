@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import torch
 
-from .._promotion import category
-from .._registry import implements
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, one_axis, require
 
 aten = torch.ops.aten

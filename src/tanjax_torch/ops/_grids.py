@@ -13,7 +13,8 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, pullback, require, same_dtype, wide
 
 aten = torch.ops.aten

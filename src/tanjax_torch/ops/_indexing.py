@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from .._registry import implements
-from .._typing import Number, Numbers
+from tanjax_torch._typing import Number, Numbers
+from tanjax_torch.table._registry import implements
+
 from ._support import (
     Array,
     fits,

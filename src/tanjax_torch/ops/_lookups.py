@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._promotion import promoted
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import promoted
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, in_bounds, integers, require
 
 aten = torch.ops.aten

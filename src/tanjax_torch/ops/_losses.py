@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from tanjax import kernels
+from tanjax_torch._typing import Argument, Number
+from tanjax_torch.table._registry import implements
 
-from .._registry import implements
-from .._typing import Argument, Number
 from ._support import Array, in_bounds, is_traced, number, pullback, require, same_dtype
 from ._tools import wide as in_float32
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import torch
 
-from .._dtypes import jax_dtype
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._dtypes import jax_dtype
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, number, require, same_dtype, times
 
 aten = torch.ops.aten

@@ -9,9 +9,9 @@ import torch
 from jax import lax
 
 from tanjax._typing import DType
+from tanjax_torch._typing import Number
+from tanjax_torch.table._registry import implements
 
-from .._registry import implements
-from .._typing import Number
 from ._support import Array, none_like, product, require, wide
 
 aten = torch.ops.aten

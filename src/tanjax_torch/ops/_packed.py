@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Array
 
-from tanjax_torch._registry import implements
+from tanjax_torch.table._registry import implements
 
 from ._support import require, values_of
 

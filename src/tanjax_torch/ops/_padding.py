@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from .._registry import implements
-from .._typing import Number, Numbers, Op
+from tanjax_torch._typing import Number, Numbers, Op
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, number, require, transposed
 
 aten = torch.ops.aten

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from .._promotion import category, floating
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category, floating
+from tanjax_torch.table._registry import implements
+
 from ._special import digamma, erfcx, i0
 from ._tools import aten, needs, operations, prims, register, size
 

@@ -14,10 +14,10 @@ from jax import lax
 
 from tanjax import kernels
 from tanjax._typing import DType
+from tanjax_torch._typing import Argument, Function, Numbers, Op
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-from .._promotion import category
-from .._registry import implements
-from .._typing import Argument, Function, Numbers, Op
 from ._support import Array, integers, product, pullback, repeated, require, transposed, wide
 
 aten = torch.ops.aten

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from .._promotion import category, floating, jax_dtype
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category, floating, jax_dtype
+from tanjax_torch.table._registry import implements
+
 from ._tools import aten, axes_of, axis_of, needs, raised, size, wide
 
 Dims = int | Sequence[int] | None

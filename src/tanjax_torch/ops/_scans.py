@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
+
 from ._reductions import counted
 from ._special import add_exponents
 from ._tools import aten, axis_of, needs, wide

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import torch
 
 from tanjax._typing import DType
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-from .._promotion import category
-from .._registry import implements
-from .._typing import Number
 from ._support import Array, in_bounds, number, one_axis, require, same_dtype, shaped
 
 aten = torch.ops.aten

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from jax import lax
 
-from .._dtypes import exact_dtype
-from .._registry import implements
+from tanjax_torch.arguments._dtypes import exact_dtype
+from tanjax_torch.table._registry import implements
+
 from ._support import (
     Array,
     one_axis,

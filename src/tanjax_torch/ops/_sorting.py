@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from .._promotion import category
-from .._registry import implements
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, integers, one_axis, require
 
 aten = torch.ops.aten

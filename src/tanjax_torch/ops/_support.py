@@ -13,10 +13,9 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import PyTree
 
 from tanjax._typing import DType
-
-from .._dtypes import jax_dtype
-from .._promotion import category
-from .._typing import Function, Number, Numbers
+from tanjax_torch._typing import Function, Number, Numbers
+from tanjax_torch.arguments._dtypes import jax_dtype
+from tanjax_torch.arguments._promotion import category
 
 Array = jax.Array
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from .._promotion import category, is_number, promoted, result_dtype
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category, is_number, promoted, result_dtype
+from tanjax_torch.table._registry import implements
+
 from ._tools import aten, needs, no_meaning, prims, wide
 
 

@@ -13,10 +13,9 @@ from jax.typing import DTypeLike
 
 from tanjax._errors import NoRuleError, message
 from tanjax._typing import DType, Function
-
-from .._promotion import category, is_number
-from .._registry import implements
-from .._typing import Argument, Op, Operand
+from tanjax_torch._typing import Argument, Op, Operand
+from tanjax_torch.arguments._promotion import category, is_number
+from tanjax_torch.table._registry import implements
 
 aten = torch.ops.aten
 prims = torch.ops.prims

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
 
 aten = torch.ops.aten
 Array = jax.Array

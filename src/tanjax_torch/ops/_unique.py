@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from jax.typing import ArrayLike
 
-from .._promotion import floating
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import floating
+from tanjax_torch.table._registry import implements
+
 from ._support import Array, integers, is_traced, one_axis, require, values_of
 
 aten = torch.ops.aten

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.table._registry import implements
 
 aten = torch.ops.aten
 Array = jax.Array

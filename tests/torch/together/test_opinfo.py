@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 import torch_opinfo as opinfo
 from tanjax.bridges import torch as tjt
-from tanjax_torch import _registry
-from tanjax_torch._decompositions import definition
-from tanjax_torch._functional import functional_of
+from tanjax_torch.table import _registry
+from tanjax_torch.table._decompositions import definition
+from tanjax_torch.table._functional import functional_of
 
 pytestmark = [
     pytest.mark.torch,
