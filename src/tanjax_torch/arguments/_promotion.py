@@ -7,6 +7,7 @@ float, complex). Inside of a kernel a Python number is an array with a weak type
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, overload
 
 import jax
@@ -15,11 +16,13 @@ import numpy as np
 import torch
 from jax.typing import DTypeLike
 
+from tanjax._errors import NoRuleError, message
 from tanjax._typing import DType
 from tanjax_torch._typing import Number, Operand
 
 from ._dtypes import default_float, exact_dtype, jax_dtype, torch_dtype
 
+KINDS = ("bool", "integer", "float", "complex")
 _CATEGORIES = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
@@ -111,3 +114,16 @@ def _complex(dtype: DType) -> DType:
 
 
 __all__ = ["category", "floating", "is_number", "jax_dtype", "promoted", "result_dtype"]
+
+
+def no_meaning(op: str, dtype: DTypeLike, hint: str = "") -> NoRuleError:
+    """The error for an operation that torch does not define for a dtype."""
+    return NoRuleError(message(f"{op} is not defined for {dtype}.", hint=hint))
+
+
+def needs(op: str, kinds: Sequence[int], *operands: Operand) -> None:
+    """Refuse operands of other kinds (0 bool, 1 integer, 2 float, 3 complex)."""
+    for x in operands:
+        if not is_number(x) and category(x.dtype) not in kinds:
+            hint = f"convert to {' or '.join(KINDS[k] for k in kinds)} first."
+            raise no_meaning(op, x.dtype, hint)

@@ -15,9 +15,7 @@ from jax.typing import DTypeLike
 from tanjax_torch.arguments._promotion import category
 from tanjax_torch.table._registry import implements
 
-from ._support import Array, is_traced, real_dtype, require
-
-aten = torch.ops.aten
+from ._tools import Array, aten, is_traced, real_dtype, require
 
 
 def matrix(what: str, a: Array, square: bool = True) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -14,9 +13,7 @@ from tanjax_torch.arguments._promotion import category
 from tanjax_torch.table._registry import implements
 
 from ._factorizations import adjoint, lu_factors, matrix, none_of, permutation_of
-from ._support import Array, integers, real_dtype, require, same_dtype
-
-aten = torch.ops.aten
+from ._tools import Array, aten, integers, real_dtype, require, same_dtype
 
 
 def _batched(a: Array, b: Array) -> tuple[Array, Array]:

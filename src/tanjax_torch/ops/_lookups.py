@@ -6,15 +6,13 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import torch
 
 from tanjax_torch._typing import Number
 from tanjax_torch.arguments._promotion import promoted
 from tanjax_torch.table._registry import implements
 
-from ._support import Array, in_bounds, integers, require
+from ._tools import Array, aten, in_bounds, integers, require
 
-aten = torch.ops.aten
 _MODES = {True: "promise_in_bounds", False: "fill"}
 _SELF = "index out of range in self"
 
@@ -35,23 +33,6 @@ def embedding(
     require(weight.ndim == 2, "'weight' must be 2-D")
     require(not sparse, "embedding: gradients are dense here; sparse=False")
     return _rows(weight, indices, in_bounds(indices, weight.shape[0], text=_SELF))
-
-
-@implements(aten.embedding_dense_backward)
-def embedding_dense_backward(
-    grad_output: Array,
-    indices: Array,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-) -> Array:
-    indices = indices.reshape(-1)
-    grad = grad_output.reshape(indices.size, grad_output.shape[-1])
-    if scale_grad_by_freq:
-        counts = jnp.zeros(num_weights, grad.dtype).at[indices].add(1)
-        grad = grad / counts[indices][:, None]
-    grad = jnp.where((indices == padding_idx)[:, None], 0, grad)
-    return jnp.zeros((num_weights, grad.shape[-1]), grad.dtype).at[indices].add(grad)
 
 
 def _search(

@@ -13,9 +13,8 @@ from jaxtyping import Array
 
 from tanjax_torch.table._registry import implements
 
-from ._support import require, values_of
+from ._tools import aten, require, values_of
 
-aten = torch.ops.aten
 Places = tuple[np.ndarray, np.ndarray]
 
 

@@ -17,10 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tanjax_torch._typing import Args, Argument, Function, Kwargs, Outcome, Types
 from tanjax_torch.arguments._keys import under_trace
+from tanjax_torch.arguments._promotion import needs
 from tanjax_torch.tensor._lift import quietly
 from tanjax_torch.tensor._plain import copied, is_tensor
 from tanjax_torch.tensor._tensor import SERVING, Tensor, tensor, unwrapped
 
+from ._left import KINDS_OF
 from ._registry import Entry
 
 aten = torch.ops.aten
@@ -54,9 +56,12 @@ def decomposed(op: OpOverload) -> Entry | None:
     define = definition(op)
     if define is None:
         return None
+    kinds = KINDS_OF.get(op.overloadpacket.__name__)
     names = frozenset(a.name for a in op._schema.arguments if "Tensor" not in str(a.type))
 
     def run(*args: Argument, **kwargs: Argument) -> Outcome:
+        if kinds is not None:
+            needs(str(op), kinds, *[a for a in args if isinstance(a, jax.Array)])
         with torch._C._AutoDispatchBelowAutograd(), quietly(), factories(integers=True):
             named = {n: _tensor(a) for n, a in kwargs.items()}
             return unwrapped(define(*[_tensor(a) for a in args], **named))
