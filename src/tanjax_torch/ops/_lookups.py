@@ -35,6 +35,23 @@ def embedding(
     return _rows(weight, indices, in_bounds(indices, weight.shape[0], text=_SELF))
 
 
+@implements(aten.embedding_dense_backward)
+def embedding_dense_backward(
+    grad_output: Array,
+    indices: Array,
+    num_weights: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Array:
+    indices = indices.reshape(-1)
+    grad = grad_output.reshape(indices.size, grad_output.shape[-1])
+    if scale_grad_by_freq:
+        counts = jnp.zeros(num_weights, grad.dtype).at[indices].add(1)
+        grad = grad / counts[indices][:, None]
+    grad = jnp.where((indices == padding_idx)[:, None], 0, grad)
+    return jnp.zeros((num_weights, grad.shape[-1]), grad.dtype).at[indices].add(grad)
+
+
 def _search(
     boundaries: Array, values: Number, out_int32: bool, right: bool, side: str | None
 ) -> Array:

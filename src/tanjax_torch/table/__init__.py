@@ -1,1 +1,1 @@
-"""What an operation of torch computes: the table of entries, and how an entry is called."""
+"""The table of entries that compute torch's operations, and the call of an entry."""
