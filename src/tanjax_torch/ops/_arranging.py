@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from tanjax_torch.arguments._promotion import promoted
 from tanjax_torch.table._registry import implements
 
-from ._tools import Array, aten, axes_of, axis_of, require
+from ._tools import Array, aten, axes_of, axis_of, repeated, require
 
 
 @implements(aten.cat)
@@ -51,3 +51,16 @@ def tril(self: Array, diagonal: int = 0) -> Array:
 def triu(self: Array, diagonal: int = 0) -> Array:
     require(self.ndim >= 2, "triu: input tensor must have at least 2 dimensions")
     return jnp.triu(self, diagonal)
+
+
+@implements(aten.roll)
+def roll(self: Array, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Array:
+    shifts = repeated(shifts, 1)
+    if dims != () and dims != [] and not self.ndim:
+        raise IndexError("roll: a dimension is named, but the tensor has no dimensions")
+    axes = [axis_of(d, self.ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
+    if not axes:
+        require(len(shifts) == 1, "roll: `shifts` required, one of them where no dims are given")
+        return jnp.roll(self, shifts[0])
+    require(len(shifts) == len(axes), f"shifts and dimensions must align: {shifts}, {dims}")
+    return jnp.roll(self, shifts, axes) if self.ndim else self

@@ -281,3 +281,49 @@ def as_strided_scatter(
         return src.reshape(self.shape)
     flat = self.reshape(-1).at[places].set(src, mode="promise_in_bounds")
     return flat.reshape(self.shape)
+
+
+def _fits(what: str, src: Array, shape: Sequence[int]) -> None:
+    require(
+        src.shape == tuple(shape),
+        f"{what}: expected src to have a size equal to the slice of self. src size = "
+        f"{list(src.shape)}, slice size = {list(shape)}",
+    )
+
+
+@implements(aten.slice_scatter)
+def slice_scatter(
+    self: Array,
+    src: Array,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Array:
+    axis, low, high = _bounds(self.shape, dim, start, end, step)
+    where = (slice(None),) * axis + (slice(low, high, step),)
+    n = len(range(low, high, step))
+    _fits("slice_scatter", src, (*self.shape[:axis], n, *self.shape[axis + 1 :]))
+    return self.at[where].set(src.astype(self.dtype))
+
+
+@implements(aten.select_scatter)
+def select_scatter(self: Array, src: Array, dim: int, index: int) -> Array:
+    axis = axis_of(dim, self.ndim)
+    _fits("select_scatter", src, (*self.shape[:axis], *self.shape[axis + 1 :]))
+    where = (slice(None),) * axis + (_place(index, self.shape[axis], dim),)
+    return self.at[where].set(src.astype(self.dtype))
+
+
+@implements(aten.diagonal_scatter)
+def diagonal_scatter(
+    self: Array, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Array:
+    first, second = axis_of(dim1, self.ndim), axis_of(dim2, self.ndim)
+    moved = jnp.moveaxis(self, (first, second), (-2, -1))
+    n = len(np.diagonal(np.empty(moved.shape[-2:], np.bool_), offset))
+    _fits("diagonal_scatter", src, (*moved.shape[:-2], n))
+    rows = np.arange(src.shape[-1]) + max(-offset, 0)
+    columns = np.arange(src.shape[-1]) + max(offset, 0)
+    out = moved.at[..., rows, columns].set(src.astype(self.dtype))
+    return jnp.moveaxis(out, (-2, -1), (first, second))

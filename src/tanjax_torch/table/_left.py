@@ -18,15 +18,13 @@ _LEFT = {
     (0, 1, 2): ("isneginf isposinf logit nansum",),
     _ANY: (
         "aminmax arange baddbmm batch_norm_backward constant_pad_nd count_nonzero",
-        "diagonal_backward diagonal_scatter elu_backward eye",
-        "gelu_backward glu_backward hardsigmoid_backward hardswish_backward hardtanh_backward",
-        "heaviside isin ldexp leaky_relu_backward log_sigmoid_backward _log_softmax_backward_data",
-        "logit_backward logspace logsumexp mish_backward nan_to_num native_batch_norm_backward",
-        "native_group_norm_backward native_layer_norm_backward new_empty_strided new_ones",
-        "ones_like _prelu_kernel_backward",
-        "repeat roll select_scatter sgn sigmoid_backward silu_backward slice_scatter",
-        "_softmax_backward_data softplus_backward tanh_backward threshold_backward",
-        "unfold_backward",
+        "diagonal_backward elu_backward eye gelu_backward glu_backward hardsigmoid_backward",
+        "hardswish_backward hardtanh_backward heaviside isin ldexp leaky_relu_backward",
+        "log_sigmoid_backward _log_softmax_backward_data logit_backward logspace logsumexp",
+        "nan_to_num native_batch_norm_backward native_group_norm_backward",
+        "native_layer_norm_backward new_empty_strided new_ones ones_like _prelu_kernel_backward",
+        "repeat sgn sigmoid_backward _softmax_backward_data softplus_backward tanh_backward",
+        "threshold_backward unfold_backward",
     ),
 }
 KINDS_OF = {name: kinds for kinds, rows in _LEFT.items() for row in rows for name in row.split()}
