@@ -53,7 +53,9 @@ BRIDGES = {"typing.Quantity", "typing.checked"}.union(
     *(defined_by(bridge) for bridge in dir(tanjax.bridges) if bridge != "torch")
 )
 OFFERED = face(TORCH / "__init__.py")
-FILES = {name: (f"{module}.py", name) for name, module in OFFERED.items() if module}
+FILES = {
+    name: (f"{module.replace('.', '/')}.py", name) for name, module in OFFERED.items() if module
+}
 FILES |= {f"nn.{name}": ("nn.py", name) for name in defined(TORCH / "nn.py") if name[0] != "_"}
 
 

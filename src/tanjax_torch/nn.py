@@ -10,9 +10,8 @@ from torch.nn import functional as F
 
 from tanjax._errors import ShapeError, UnitError, describe, message
 from tanjax._typing import Arraylike, Matrixlike
-
-from ._conversions import from_jax, from_torch
-from ._tensor import Tensor
+from tanjax_torch.tensor._conversions import from_jax, from_torch
+from tanjax_torch.tensor._tensor import Tensor
 
 
 class StructuredLinear(nn.Module):

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
-from .._registry import implements
-from .._typing import Numbers
+from tanjax_torch._typing import Numbers
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
-Array = jax.Array
+from ._tools import Array, aten
+
 Lengths = Sequence[int] | Array
 
 

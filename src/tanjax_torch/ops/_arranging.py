@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax.numpy as jnp
-import torch
 
-from .._promotion import promoted
-from .._registry import implements
-from ._support import Array, one_axis, repeated, require, some_axes
+from tanjax_torch.arguments._promotion import promoted
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, axes_of, axis_of, repeated, require
 
 
 @implements(aten.cat)
@@ -21,7 +19,7 @@ def cat(tensors: list[Array], dim: int = 0) -> Array:
     arrays = promoted(*tensors)
     # Torch skips an empty vector, also if its shape does not fit the others.
     kept = [x for x in arrays if x.shape != (0,)] or [arrays[0]]
-    axis = one_axis(dim, kept[0].ndim)
+    axis = axis_of(dim, kept[0].ndim)
     rest = {(x.ndim, *x.shape[:axis], *x.shape[axis + 1 :]) for x in kept}
     require(
         len(rest) == 1,
@@ -35,31 +33,12 @@ def stack(tensors: list[Array], dim: int = 0) -> Array:
     require(len(tensors) > 0, "stack expects a non-empty TensorList")
     shapes = [x.shape for x in tensors]
     require(len(set(shapes)) == 1, f"stack expects each tensor to be equal size, but got {shapes}")
-    return jnp.stack(promoted(*tensors), one_axis(dim, tensors[0].ndim + 1))
+    return jnp.stack(promoted(*tensors), axis_of(dim, tensors[0].ndim + 1))
 
 
 @implements(aten.flip)
 def flip(self: Array, dims: Sequence[int]) -> Array:
-    return jnp.flip(self, some_axes(dims, self.ndim)) if len(dims) and self.ndim else self
-
-
-@implements(aten.roll)
-def roll(self: Array, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Array:
-    shifts = repeated(shifts, 1)
-    if dims != () and dims != [] and not self.ndim:
-        raise IndexError("roll: a dimension is named, but the tensor has no dimensions")
-    axes = [one_axis(d, self.ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
-    if not axes:
-        require(len(shifts) == 1, "roll: `shifts` required, one of them where no dims are given")
-        return jnp.roll(self, shifts[0])
-    require(len(shifts) == len(axes), f"shifts and dimensions must align: {shifts}, {dims}")
-    return jnp.roll(self, shifts, axes) if self.ndim else self
-
-
-@implements(aten.repeat)
-def repeat(self: Array, repeats: Sequence[int]) -> Array:
-    require(len(repeats) >= self.ndim, "repeat: fewer repeats than dimensions of the tensor")
-    return jnp.tile(self, tuple(repeats))
+    return jnp.flip(self, axes_of(dims, self.ndim)) if len(dims) and self.ndim else self
 
 
 @implements(aten.tril)
@@ -72,3 +51,16 @@ def tril(self: Array, diagonal: int = 0) -> Array:
 def triu(self: Array, diagonal: int = 0) -> Array:
     require(self.ndim >= 2, "triu: input tensor must have at least 2 dimensions")
     return jnp.triu(self, diagonal)
+
+
+@implements(aten.roll)
+def roll(self: Array, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Array:
+    shifts = repeated(shifts, 1)
+    if dims != () and dims != [] and not self.ndim:
+        raise IndexError("roll: a dimension is named, but the tensor has no dimensions")
+    axes = [axis_of(d, self.ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
+    if not axes:
+        require(len(shifts) == 1, "roll: `shifts` required, one of them where no dims are given")
+        return jnp.roll(self, shifts[0])
+    require(len(shifts) == len(axes), f"shifts and dimensions must align: {shifts}, {dims}")
+    return jnp.roll(self, shifts, axes) if self.ndim else self

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-import torch
 
 from tanjax.arrays import shape as shape_of
+from tanjax_torch._typing import Dtype, Number, Operand
+from tanjax_torch.arguments._dtypes import exact_dtype
+from tanjax_torch.table._registry import implements
 
-from .._dtypes import exact_dtype
-from .._registry import implements
-from .._typing import Dtype, Number, Operand
-from ._support import Array
-
-aten = torch.ops.aten
+from ._tools import Array, aten
 
 
 def holds(condition: Number, text: str = "an assertion of the program does not hold.") -> None:

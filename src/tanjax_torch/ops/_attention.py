@@ -6,13 +6,11 @@ import math
 
 import jax
 import jax.numpy as jnp
-import torch
 
-from .._registry import implements
-from .._typing import Number
-from ._support import Array, pullback, require, wide
+from tanjax_torch._typing import Number
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, pullback, require, widened
 
 
 def _scores(
@@ -69,7 +67,9 @@ def flash_attention(
     scale: Number | None = None,
 ) -> tuple[Array, Array]:
     require(dropout_p == 0, "flash_attention: Currently do not support dropout > 0")
-    out, total = _attended(wide(query), wide(key), wide(value), is_causal, attn_mask, scale)
+    out, total = _attended(
+        widened(query), widened(key), widened(value), is_causal, attn_mask, scale
+    )
     return out.astype(query.dtype), total
 
 
@@ -88,7 +88,7 @@ def flash_attention_backward(
     scale: Number | None = None,
 ) -> tuple[Array, Array, Array]:
     def attend(q: Array, k: Array, v: Array) -> Array:
-        return _attended(wide(q), wide(k), wide(v), is_causal, attn_mask, scale)[0]
+        return _attended(widened(q), widened(k), widened(v), is_causal, attn_mask, scale)[0]
 
     to_query, to_key, to_value = pullback(attend, (query, key, value), grad_out)
     return to_query, to_key, to_value

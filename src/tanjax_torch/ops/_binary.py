@@ -13,12 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from .._promotion import category, is_number, jax_dtype, promoted, result_dtype
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import (
+    KINDS,
+    category,
+    is_number,
+    jax_dtype,
+    needs,
+    no_meaning,
+    promoted,
+    result_dtype,
+)
+from tanjax_torch.table._registry import implements
+
 from ._special import add_exponents, igamma, igammac, zeta
-from ._ternary import is_mask, product, same_dtypes
-from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register, size
+from ._ternary import is_mask, product
+from ._tools import aten, number_kind, operations, prims, register, size
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
 Powers = tuple[jax.Array, jax.Array, jax.Array]
@@ -360,44 +370,3 @@ def logaddexp(self: Number, other: Number) -> jax.Array:
     if category(self.dtype) == 2:
         return jnp.logaddexp(self, other)
     return add_exponents(self, other)
-
-
-@implements(aten.ldexp)
-def ldexp(self: Number, other: Number) -> jax.Array:
-    """`self * 2**other`."""
-    return mul(self, pow_(2.0, other))
-
-
-@implements(aten.heaviside)
-def heaviside(self: jax.Array, values: jax.Array) -> jax.Array:
-    """0, `values` or 1: below, at, and above 0."""
-    same_dtypes("heaviside", self, values)
-    needs("heaviside", (0, 1, 2), self)
-    zero = jnp.zeros((), self.dtype)
-    return jnp.where(self == zero, values, (self > zero).astype(self.dtype))
-
-
-@implements(aten.complex)
-def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
-    needs("complex", (2,), real, imag)
-    same_dtypes("complex", real, imag)
-    real, imag = jnp.broadcast_arrays(real, imag)
-    return jax.lax.complex(real, imag)
-
-
-@implements(aten.polar)
-def polar(abs: jax.Array, angle: jax.Array) -> jax.Array:
-    needs("polar", (2,), abs, angle)
-    same_dtypes("polar", abs, angle)
-    abs, angle = jnp.broadcast_arrays(abs, angle)
-    return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
-
-
-@implements(aten.isin)
-def isin(
-    elements: Number, test_elements: Number, *, assume_unique: bool = False, invert: bool = False
-) -> jax.Array:
-    elements, test_elements = promoted(elements, test_elements)
-    needs("isin", (1, 2), elements)
-    found = (elements[..., None] == test_elements.reshape(-1)).any(axis=-1)
-    return ~found if invert else found

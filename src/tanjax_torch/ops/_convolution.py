@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
-from .._registry import implements
-from ._support import Array, pullback, repeated, require, same_dtype
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, pullback, repeated, require, same_dtype
 
 
 def _convolved(

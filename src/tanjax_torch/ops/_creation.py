@@ -5,7 +5,6 @@ Tensors that torch leaves empty hold zeros here. An array has no strides: torch 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import jax
@@ -14,11 +13,11 @@ import numpy as np
 import torch
 
 from tanjax._typing import DType
+from tanjax_torch._typing import Dtype, Number, Operand
+from tanjax_torch.arguments._dtypes import default_float
+from tanjax_torch.arguments._promotion import category, jax_dtype
+from tanjax_torch.table._registry import implements
 
-from .._dtypes import default_float
-from .._promotion import category, jax_dtype
-from .._registry import implements
-from .._typing import Dtype, Number, Operand
 from ._tools import aten, number_kind, prims
 
 
@@ -74,11 +73,6 @@ def zeros_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Arra
     return jnp.zeros(self.shape, _of(dtype, self.dtype))
 
 
-@implements(aten.ones_like)
-def ones_like(self: jax.Array, *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return jnp.ones(self.shape, _of(dtype, self.dtype))
-
-
 @implements(aten.full_like, prims.full_like)
 def full_like(
     self: jax.Array, fill_value: Number, *, dtype: Dtype = None, **_: object
@@ -93,20 +87,6 @@ def new_zeros(
     return jnp.zeros(size, _of(dtype, self.dtype))
 
 
-@implements(aten.new_empty_strided)
-def new_empty_strided(
-    self: jax.Array, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: object
-) -> jax.Array:
-    return jnp.zeros(size, _of(dtype, self.dtype))
-
-
-@implements(aten.new_ones)
-def new_ones(
-    self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: object
-) -> jax.Array:
-    return jnp.ones(size, _of(dtype, self.dtype))
-
-
 @implements(aten.new_full)
 def new_full(
     self: jax.Array, size: Sequence[int], fill_value: Number, *, dtype: Dtype = None, **_: object
@@ -119,37 +99,7 @@ def zero_tensor(size: Sequence[int], *, dtype: Dtype = None, **_: object) -> jax
     return jnp.zeros(size, _of(dtype))
 
 
-@implements(aten.eye)
-def eye(n: int, m: int | None = None, *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return jnp.eye(n, m, dtype=_of(dtype))
-
-
 # Sequences.
-@implements(aten.arange.start_step, static=("start", "end", "step"))
-def arange(
-    start: float, end: float, step: float = 1, *, dtype: Dtype = None, **_: object
-) -> jax.Array:
-    """`start + step * (0, 1, ...)`, below `end`."""
-    if not all(math.isfinite(x) for x in (start, end)):
-        raise RuntimeError(f"unsupported range: {start} -> {end}")
-    wanted = _of(dtype, _natural(start, end, step))
-    if step == 0 or (wanted == jnp.int64 and int(step) == 0):
-        raise RuntimeError("step must be nonzero")
-    if wanted == jnp.int64:  # of other integers torch counts the steps before it rounds
-        start, end, step = int(start), int(end), int(step)
-    if (end - start) * step < 0:
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    return _sequence(math.ceil((end - start) / step), start, step, wanted)
-
-
-@implements(aten.arange.default, static=("end",))
-def arange_to(end: float, *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return arange(0, end, dtype=dtype)
-
-
-@implements(aten.arange.start, static=("start", "end"))
-def arange_from(start: float, end: float, *, dtype: Dtype = None, **_: object) -> jax.Array:
-    return arange(start, end, dtype=dtype)
 
 
 @implements(aten.tril_indices)
@@ -177,37 +127,6 @@ def _sequence(length: int, start: float, step: float, dtype: DType) -> jax.Array
             dtype
         )
     return (start + step * jnp.arange(length, dtype=dtype)).astype(dtype)
-
-
-@implements(aten.linspace)
-def linspace(
-    start: Number, end: Number, steps: int, *, dtype: Dtype = None, **_: object
-) -> jax.Array:
-    """`steps` numbers from `start` to `end`, both included; each half from the nearer end."""
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
-    kinds = (number_kind(x) for x in (start, end))
-    wanted = _of(dtype, _natural(1j) if 3 in kinds else None)
-    inner = wanted if category(wanted) > 1 else default_float()
-    first, last = (jnp.asarray(x, inner).reshape(()) for x in (start, end))
-    if steps < 2:
-        return jnp.full((steps,), first).astype(wanted)
-    step = (last - first) / (steps - 1)
-    count = jnp.arange(steps, dtype=inner.type(0).real.dtype).astype(inner)
-    near = first + step * count
-    far = last - step * (steps - 1 - count)
-    return jnp.where(jnp.arange(steps) < steps // 2, near, far).astype(wanted)
-
-
-@implements(aten.logspace, static=("base",))
-def logspace(
-    start: Number, end: Number, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: object
-) -> jax.Array:
-    """`base` to the powers of a `linspace`."""
-    kinds = (number_kind(x) for x in (start, end))
-    wanted = _of(dtype, _natural(1j) if 3 in kinds else None)
-    powers = linspace(start, end, steps, dtype=None if category(wanted) < 2 else dtype)
-    return jnp.power(jnp.asarray(base, powers.dtype), powers).astype(wanted)
 
 
 # Copies.
@@ -268,3 +187,23 @@ def zero(self: jax.Array) -> jax.Array:
 def item(self: jax.Array) -> complex:
     """The number of a tensor with one element, for Python."""
     return self.reshape(()).item()
+
+
+@implements(aten.linspace)
+def linspace(
+    start: Number, end: Number, steps: int, *, dtype: Dtype = None, **_: object
+) -> jax.Array:
+    """`steps` numbers from `start` to `end`, both included; each half from the nearer end."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    kinds = (number_kind(x) for x in (start, end))
+    wanted = _of(dtype, _natural(1j) if 3 in kinds else None)
+    inner = wanted if category(wanted) > 1 else default_float()
+    first, last = (jnp.asarray(x, inner).reshape(()) for x in (start, end))
+    if steps < 2:
+        return jnp.full((steps,), first).astype(wanted)
+    step = (last - first) / (steps - 1)
+    count = jnp.arange(steps, dtype=inner.type(0).real.dtype).astype(inner)
+    near = first + step * count
+    far = last - step * (steps - 1 - count)
+    return jnp.where(jnp.arange(steps) < steps // 2, near, far).astype(wanted)

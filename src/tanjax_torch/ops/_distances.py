@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
-from .._registry import implements
-from ._support import Array, require
-from ._tools import raised, size
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, raised, require, size
 
 
 def _norm(d: Array, p: float) -> Array:

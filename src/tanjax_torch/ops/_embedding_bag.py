@@ -6,12 +6,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import torch
 
-from .._registry import implements
-from ._support import Array, in_bounds, require, same_dtype, wide
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, in_bounds, require, same_dtype, widened
+
 _SUM, _MEAN, _MAX = 0, 1, 2
 
 
@@ -34,9 +33,9 @@ def _bagged(
 ) -> tuple[Array, Array, Array, Array]:
     bag, count = _bags(indices, offsets, include_last_offset)
     kept = indices != padding_idx
-    rows = wide(weight).at[indices].get(mode="fill")
+    rows = widened(weight).at[indices].get(mode="fill")
     if per_sample_weights is not None:
-        rows = rows * wide(per_sample_weights)[:, None]
+        rows = rows * widened(per_sample_weights)[:, None]
     sizes = jnp.zeros(count, indices.dtype).at[bag].add(kept.astype(indices.dtype))
     if mode != _MAX:
         rows = jnp.where(kept[:, None], rows, 0)

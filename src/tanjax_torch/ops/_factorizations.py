@@ -12,11 +12,10 @@ import torch
 from jax import lax
 from jax.typing import DTypeLike
 
-from .._promotion import category
-from .._registry import implements
-from ._support import Array, is_traced, real_dtype, require
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, is_traced, real_dtype, require
 
 
 def matrix(what: str, a: Array, square: bool = True) -> None:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 
 import jax.numpy as jnp
-import torch
 
-from .._promotion import category
-from .._registry import implements
-from ._support import Array, one_axis, require
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, axis_of, require
 
 
 def _normalized(x: Array, sizes: Sequence[int], normalization: int) -> Array:
@@ -31,7 +29,7 @@ def _all_axes(x: Array, axes: Sequence[int], forward: bool) -> Array:
 @implements(aten._fft_c2c.default)
 def fft_c2c(self: Array, dim: Sequence[int], normalization: int, forward: bool) -> Array:
     require(category(self.dtype) == 3, "_fft_c2c: expected a complex tensor")
-    axes = [one_axis(d, self.ndim) for d in dim]
+    axes = [axis_of(d, self.ndim) for d in dim]
     out = _all_axes(self, axes, forward)
     return _normalized(out, [self.shape[a] for a in axes], normalization)
 
@@ -39,7 +37,7 @@ def fft_c2c(self: Array, dim: Sequence[int], normalization: int, forward: bool) 
 @implements(aten._fft_r2c.default)
 def fft_r2c(self: Array, dim: Sequence[int], normalization: int, onesided: bool) -> Array:
     require(category(self.dtype) == 2, "_fft_r2c: expected a real floating tensor")
-    *others, last = [one_axis(d, self.ndim) for d in dim]
+    *others, last = [axis_of(d, self.ndim) for d in dim]
     if onesided:
         out = _all_axes(jnp.fft.rfft(self, axis=last), others, True)
     else:
@@ -50,7 +48,7 @@ def fft_r2c(self: Array, dim: Sequence[int], normalization: int, onesided: bool)
 @implements(aten._fft_c2r.default)
 def fft_c2r(self: Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> Array:
     require(category(self.dtype) == 3, "_fft_c2r: expected a complex tensor")
-    *others, last = [one_axis(d, self.ndim) for d in dim]
+    *others, last = [axis_of(d, self.ndim) for d in dim]
     out = _all_axes(self, others, False)
     out = jnp.fft.irfft(out, last_dim_size, axis=last, norm="forward")
     sizes = [*[self.shape[a] for a in others], last_dim_size]

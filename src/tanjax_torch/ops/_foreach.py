@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 import jax
 import torch
 
-from .._registry import Entry, dense_entry, implements
-from .._typing import Argument, Function, Operand
+from tanjax_torch._typing import Argument, Function, Operand
+from tanjax_torch.table._registry import Entry, dense_entry, implements
+
 from . import _binary, _pointwise, _ternary  # noqa: F401  # their entries are read below
 from ._creation import converted
 from ._reductions import amax, vector_norm

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.table._registry import implements
+
 from ._tools import aten
 
 Arrays = Sequence[jax.Array]

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import torch
 
-from .._registry import implements
-from ._support import Array, pullback, require, same_dtype, wide
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, pullback, require, same_dtype, widened
+
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
@@ -79,7 +78,7 @@ def _sampled(
     input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Array:
     sizes, dtype = input.shape[2:], input.dtype
-    n, input, grid = len(sizes), wide(input), wide(grid)
+    n, input, grid = len(sizes), widened(input), widened(grid)
     # The last coordinate of a grid is that of the first axis.
     at = [_unnormalized(grid[..., n - 1 - k], sizes[k], align_corners) for k in range(n)]
     if interpolation_mode == _BICUBIC:

@@ -15,17 +15,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
-from .._registry import implements
-from .._typing import Number, Numbers
-from ._support import (
+from tanjax_torch._typing import Number, Numbers
+from tanjax_torch.table._registry import implements
+
+from ._tools import (
     Array,
+    aten,
+    axis_of,
     fits,
     in_bounds,
     is_traced,
     number,
-    one_axis,
     require,
     same_dtype,
     shaped,
@@ -33,7 +34,6 @@ from ._support import (
     values_of,
 )
 
-aten = torch.ops.aten
 _MODES = {True: "promise_in_bounds", False: "fill"}
 _PUT_MODES = {True: "promise_in_bounds", False: "drop"}
 _SELF = "index out of range in self"
@@ -191,7 +191,7 @@ def _fill_mask(self: Array, mask: Array, value: Array, accumulate: bool) -> Arra
 
 def _along(self: Array, dim: int) -> tuple[Array, int]:
     """Return an array that has an axis to index, and that axis."""
-    return (self if self.ndim else self.reshape(1)), one_axis(dim, self.ndim)
+    return (self if self.ndim else self.reshape(1)), axis_of(dim, self.ndim)
 
 
 def _vector(what: str, index: Array, size: int, error: type[Exception] = IndexError) -> bool:

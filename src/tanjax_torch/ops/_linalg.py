@@ -5,18 +5,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 from jax.typing import ArrayLike
 
 from tanjax import kernels, operations as ops
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-from .._promotion import category
-from .._registry import implements
 from ._factorizations import adjoint, lu_factors, matrix, none_of, permutation_of
-from ._support import Array, integers, real_dtype, require, same_dtype
-
-aten = torch.ops.aten
+from ._tools import Array, aten, integers, real_dtype, require, same_dtype
 
 
 def _batched(a: Array, b: Array) -> tuple[Array, Array]:

@@ -6,14 +6,13 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import torch
 
-from .._promotion import promoted
-from .._registry import implements
-from .._typing import Number
-from ._support import Array, in_bounds, integers, require
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import promoted
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, in_bounds, integers, require
+
 _MODES = {True: "promise_in_bounds", False: "fill"}
 _SELF = "index out of range in self"
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
 from tanjax import kernels
+from tanjax_torch._typing import Argument, Number
+from tanjax_torch.table._registry import implements
 
-from .._registry import implements
-from .._typing import Argument, Number
-from ._support import Array, in_bounds, is_traced, number, pullback, require, same_dtype
-from ._tools import wide as in_float32
+from ._tools import Array, aten, in_bounds, is_traced, number, pullback, require, same_dtype, wide
 
-aten = torch.ops.aten
 _NONE, _MEAN, _SUM = 0, 1, 2
 
 
@@ -122,7 +119,7 @@ def _probabilities(self: Array, *_: Argument, **__: Argument) -> None:
 
 
 @implements(aten.binary_cross_entropy, check=_probabilities)
-@in_float32
+@wide
 def binary_cross_entropy(
     self: Array, target: Array, weight: Array | None = None, reduction: int = _MEAN
 ) -> Array:

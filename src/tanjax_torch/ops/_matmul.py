@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import torch
 
-from .._dtypes import jax_dtype
-from .._registry import implements
-from .._typing import Number
-from ._support import Array, number, require, same_dtype, times
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._dtypes import jax_dtype
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, number, require, same_dtype, times
 
 
 def _product(what: str, a: Array, b: Array, ranks: tuple[int, int]) -> Array:
@@ -86,13 +85,6 @@ def mm_dtype(self: Array, mat2: Array, out_dtype: torch.dtype) -> Array:
 @implements(aten.addmm.default)
 def addmm(self: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _plus("addmm", self, _product("addmm", mat1, mat2, (2, 2)), beta, alpha)
-
-
-@implements(aten.baddbmm.default)
-def baddbmm(
-    self: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1
-) -> Array:
-    return _plus("baddbmm", self, _product("baddbmm", batch1, batch2, (3, 3)), beta, alpha)
 
 
 @implements(aten.addbmm)

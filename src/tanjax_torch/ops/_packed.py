@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from jaxtyping import Array
 
-from tanjax_torch._registry import implements
+from tanjax_torch.table._registry import implements
 
-from ._support import require, values_of
+from ._tools import aten, require, values_of
 
-aten = torch.ops.aten
 Places = tuple[np.ndarray, np.ndarray]
 
 

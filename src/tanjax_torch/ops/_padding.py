@@ -1,4 +1,4 @@
-"""Padding: constants, reflections and replications at the borders."""
+"""Padding: reflections and replications at the borders."""
 
 from __future__ import annotations
 
@@ -6,31 +6,13 @@ from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-import torch
-from jax import lax
 
-from .._registry import implements
-from .._typing import Number, Numbers, Op
-from ._support import Array, number, require, transposed
+from tanjax_torch._typing import Numbers, Op
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, require, transposed
 
 Places = Callable[[Numbers, int], Numbers]
-
-
-@implements(aten.constant_pad_nd)
-def constant_pad_nd(self: Array, pad: Sequence[int], value: Number = 0) -> Array:
-    require(len(pad) % 2 == 0, f"Length of pad must be even but instead it equals {len(pad)}")
-    require(len(pad) <= 2 * self.ndim, "Length of pad should be no more than twice the dimensions")
-    pads = [(0, 0, 0)] * self.ndim
-    for k in range(len(pad) // 2):
-        axis = self.ndim - 1 - k
-        pads[axis] = (pad[2 * k], pad[2 * k + 1], 0)
-        require(
-            self.shape[axis] + pad[2 * k] + pad[2 * k + 1] >= 0,
-            f"constant_pad_nd: the size {self.shape[axis]} with {pads[axis][:2]} is negative",
-        )
-    return lax.pad(self, number(value, self.dtype), pads)
 
 
 def _reflected(places: Numbers, n: int) -> Numbers:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from .._promotion import category, floating
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch.arguments._promotion import category, floating, needs
+from tanjax_torch.table._registry import implements
+
 from ._special import digamma, erfcx, i0
-from ._tools import aten, needs, operations, prims, register, size
+from ._tools import aten, operations, prims, register, size
 
 Unary = Callable[[jax.Array], jax.Array]
 
@@ -141,27 +141,12 @@ def sign(self: jax.Array) -> jax.Array:
     return (self > 0).astype(self.dtype) - (self < 0).astype(self.dtype)
 
 
-@implements(aten.sgn)
-def sgn(self: jax.Array) -> jax.Array:
-    """`self / |self|`, 0 at 0."""
-    if category(self.dtype) < 3:
-        return sign(self)
-    length = jnp.abs(self)
-    return jnp.where(length == 0, 0, self / jnp.where(length == 0, 1, length).astype(self.dtype))
-
-
 @implements(*operations("signbit"))
 def signbit(self: jax.Array) -> jax.Array:
     needs("signbit", (0, 1, 2), self)
     if self.dtype == jnp.bool_:
         return jnp.zeros_like(self)
     return jnp.signbit(self) if category(self.dtype) == 2 else self < 0
-
-
-@implements(aten.frac)
-def frac(self: jax.Array) -> jax.Array:
-    needs("frac", (2,), self)
-    return self - jnp.trunc(self)
 
 
 @implements(aten.angle)
@@ -195,20 +180,6 @@ def isfinite(self: jax.Array) -> jax.Array:
     return jnp.isfinite(self) if category(self.dtype) > 1 else jnp.ones(self.shape, jnp.bool_)
 
 
-def _infinite(sign_: float) -> Callable[[jax.Array], jax.Array]:
-    def entry(self: jax.Array) -> jax.Array:
-        needs("isposinf" if sign_ > 0 else "isneginf", (0, 1, 2), self)
-        if category(self.dtype) < 2:
-            return jnp.zeros(self.shape, jnp.bool_)
-        return self == jnp.asarray(sign_ * jnp.inf, self.dtype)
-
-    return entry
-
-
-implements(aten.isposinf)(_infinite(1.0))
-implements(aten.isneginf)(_infinite(-1.0))
-
-
 @implements(aten.logical_not)
 def logical_not(self: jax.Array) -> jax.Array:
     return self == jnp.zeros((), self.dtype)
@@ -221,48 +192,6 @@ def bitwise_not(self: jax.Array) -> jax.Array:
 
 
 # Functions with numbers beside them.
-@implements(aten.logit)
-def logit(self: jax.Array, eps: Number | None = None) -> jax.Array:
-    """`log(x / (1 - x))`, with `x` clipped to `[eps, 1 - eps]`."""
-    needs("logit", (0, 1, 2), self)
-    x = floating(self)
-    if eps is not None:
-        low = jnp.asarray(eps, x.dtype)
-        x = jnp.where(x < low, low, jnp.where(x > 1 - low, 1 - low, x))
-    return jnp.log(x / (1 - x))
-
-
-@implements(aten.logit_backward)
-def logit_backward(grad_output: jax.Array, self: jax.Array, eps: Number | None = None) -> jax.Array:
-    """Within the bounds `g / (x (1 - x))`; outside 0, or NaN without `eps`."""
-    low = jnp.asarray(0.0 if eps is None else eps, self.dtype)
-    inside = (self >= low) & (self <= 1 - low)
-    outside = jnp.nan if eps is None else 0.0
-    return jnp.where(inside, grad_output / (self * (1 - self)), jnp.asarray(outside, self.dtype))
-
-
-@implements(aten.nan_to_num)
-def nan_to_num(
-    self: jax.Array,
-    nan: Number | None = None,
-    posinf: Number | None = None,
-    neginf: Number | None = None,
-) -> jax.Array:
-    if category(self.dtype) < 2:
-        return self
-    if category(self.dtype) == 3:
-        parts = [nan_to_num(x, nan, posinf, neginf) for x in (self.real, self.imag)]
-        return jax.lax.complex(*parts)
-    most = jnp.finfo(self.dtype)
-    values = (
-        0.0 if nan is None else nan,
-        most.max if posinf is None else posinf,
-        most.min if neginf is None else neginf,
-    )
-    for_nan, for_max, for_min = (jnp.asarray(v, self.dtype) for v in values)
-    self = jnp.where(jnp.isnan(self), for_nan, self)
-    self = jnp.where(self == jnp.inf, for_max, self)
-    return jnp.where(self == -jnp.inf, for_min, self)
 
 
 @implements(aten.frexp, prims.frexp)
@@ -272,11 +201,7 @@ def frexp(self: jax.Array) -> tuple[jax.Array, jax.Array]:
     return mantissa, exponent.astype(jnp.int32)
 
 
-@implements(aten.mvlgamma)
-def mvlgamma(self: jax.Array, p: int) -> jax.Array:
-    """The log of the multivariate gamma function of dimension `p`."""
-    needs("mvlgamma", (1, 2), self)
-    x = floating(self)[..., None]
-    shifts = jnp.arange(p, dtype=x.dtype) / 2
-    constant = jnp.asarray(p * (p - 1) / 4 * jnp.log(jnp.pi), x.dtype)
-    return jnp.sum(special.gammaln(x - shifts), axis=-1) + constant
+@implements(aten.frac)
+def frac(self: jax.Array) -> jax.Array:
+    needs("frac", (2,), self)
+    return self - jnp.trunc(self)

@@ -9,18 +9,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tanjax import kernels
 from tanjax._typing import DType
+from tanjax_torch._typing import Argument, Function, Numbers, Op
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-from .._promotion import category
-from .._registry import implements
-from .._typing import Argument, Function, Numbers, Op
-from ._support import Array, integers, product, pullback, repeated, require, transposed, wide
+from ._tools import Array, aten, integers, pullback, repeated, require, transposed, widened
 
-aten = torch.ops.aten
 Ints = int | Sequence[int]
 Triple = tuple[Array, Array, Array]
 
@@ -54,7 +52,7 @@ def _frame(
     """Return the arguments of `lax.reduce_window`, and the number of windows along each axis."""
     sizes = x.shape[-n:]
     require(
-        x.ndim in (n + 1, n + 2) and product(x.shape[-n - 1 :]) > 0,
+        x.ndim in (n + 1, n + 2) and math.prod(x.shape[-n - 1 :]) > 0,
         f"pool: expected an input of {n + 1} or {n + 2} dimensions of positive size apart from "
         f"the batch, got {list(x.shape)}",
     )
@@ -88,7 +86,7 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
     frame, _ = _frame(self, n, kernel_size, stride, padding, dilation, ceil_mode)
-    places = jnp.arange(product(self.shape[-n:]), dtype=jnp.int32).reshape(self.shape[-n:])
+    places = jnp.arange(math.prod(self.shape[-n:]), dtype=jnp.int32).reshape(self.shape[-n:])
     places = jnp.broadcast_to(places, self.shape)
 
     def larger(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -106,7 +104,7 @@ def _max_pool(
 
 def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
     """The largest numbers, with a derivative: JAX cannot differentiate a window of pairs."""
-    rows = product(self.shape[:-n])
+    rows = math.prod(self.shape[:-n])
 
     @kernels.custom_jvp
     def taken(values: Array, self: Array, indices: Array) -> Array:
@@ -123,9 +121,9 @@ def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
 def _at_places(grad_output: Array, self: Array, indices: Array, n: int) -> Array:
     """Add cotangents at the places of the largest numbers."""
     lead = self.shape[:-n]
-    rows = product(lead)
+    rows = math.prod(lead)
     grad, index = grad_output.reshape(rows, -1), indices.reshape(rows, -1)
-    flat = jnp.zeros((rows, product(self.shape[-n:])), grad.dtype)
+    flat = jnp.zeros((rows, math.prod(self.shape[-n:])), grad.dtype)
     out = flat.at[jnp.arange(rows)[:, None], index].add(grad, mode="promise_in_bounds")
     return out.reshape(self.shape)
 
@@ -160,7 +158,7 @@ def _average(
 ) -> Array:
     require(divisor_override != 0, "divisor must be not zero")
     frame, counts = _frame(self, n, kernel_size, stride, padding, 1, ceil_mode)
-    x = wide(self)
+    x = widened(self)
     total = lax.reduce_window(x, np.zeros((), x.dtype), lax.add, **frame)  # 0 is static: a sum
     divisor: int | Numbers | None = divisor_override
     if divisor is None:
@@ -198,7 +196,7 @@ def _average_backward(n: int, grad_output: Array, self: Array, *window: Argument
 def _adaptive_max(n: int, self: Array, output_size: Ints) -> tuple[Array, Array]:
     require(self.ndim in (n + 1, n + 2), f"adaptive_max_pool{n}d: input {list(self.shape)}")
     sizes, counts = self.shape[-n:], repeated(output_size, n)
-    require(product(self.shape[1:]) > 0, f"adaptive_max_pool{n}d: input {list(self.shape)}")
+    require(math.prod(self.shape[1:]) > 0, f"adaptive_max_pool{n}d: input {list(self.shape)}")
     places, valid = np.zeros((), np.int32), np.ones((), bool)
     for size, count in zip(sizes, counts, strict=True):
         start, end = _adaptive_bounds(size, count)
@@ -208,7 +206,7 @@ def _adaptive_max(n: int, self: Array, output_size: Ints) -> tuple[Array, Array]
         places = places[..., None, None] * size + np.minimum(at, size - 1)
         valid = valid[..., None, None] & (at < end[:, None])
     order = (*range(0, 2 * n, 2), *range(1, 2 * n, 2))
-    flat = product(places.shape[1::2])
+    flat = math.prod(places.shape[1::2])
     places = places.transpose(order).reshape(*counts, flat)
     valid = valid.transpose(order).reshape(*counts, flat)
     x = self.reshape(*self.shape[:-n], -1)[..., places]
@@ -232,7 +230,7 @@ def _adaptive_bounds(size: int, count: int) -> tuple[Numbers, Numbers]:
 def _adaptive(n: int, self: Array, output_size: Ints) -> Array:
     require(self.ndim in (n + 1, n + 2), f"adaptive_avg_pool{n}d: input {list(self.shape)}")
     require(category(self.dtype) >= 2, "adaptive_avg_pool: only for floating numbers")
-    x = wide(self)
+    x = widened(self)
     for k, count in enumerate(repeated(output_size, n)):
         axis = x.ndim - n + k
         size = x.shape[axis]

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch._inductor import inductor_prims
 
-from .._promotion import category, jax_dtype
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category, jax_dtype
+from tanjax_torch.table._registry import implements
+
 from ._reductions import counted
 from ._tools import prims
 

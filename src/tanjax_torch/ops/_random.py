@@ -14,15 +14,14 @@ import numpy as np
 import torch
 
 from tanjax._typing import DType
+from tanjax_torch._typing import Argument, Dtype, Generator, Number
+from tanjax_torch.arguments._dtypes import default_float
+from tanjax_torch.arguments._keys import next_key
+from tanjax_torch.arguments._promotion import category, jax_dtype, needs
+from tanjax_torch.table._registry import implements
 
-from .._dtypes import default_float
-from .._keys import next_key
-from .._promotion import category, jax_dtype
-from .._registry import implements
-from .._typing import Argument, Dtype, Generator, Number
 from ._binary import mul
-from ._support import is_traced, require
-from ._tools import aten, needs, prims
+from ._tools import aten, is_traced, prims, require
 
 
 def _float(dtype: Dtype, otherwise: DType | None = None) -> DType:

@@ -6,13 +6,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
-Array = jax.Array
+from ._tools import Array, aten
 
 
 def _lstm(

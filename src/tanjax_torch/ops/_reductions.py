@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from .._promotion import category, floating, jax_dtype
-from .._registry import implements
-from .._typing import Number
-from ._tools import aten, axes_of, axis_of, needs, raised, size, wide
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category, jax_dtype, needs
+from tanjax_torch.table._registry import implements
+
+from ._tools import aten, axes_of, axis_of, raised, size, wide
 
 Dims = int | Sequence[int] | None
 
@@ -40,15 +41,6 @@ def sum_(
 ) -> jax.Array:
     x = counted(self, dtype)
     return _whole(jnp.sum, x)(x, axis=axes_of(dim, self.ndim), keepdims=keepdim)
-
-
-@implements(aten.nansum)
-def nansum(
-    self: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> jax.Array:
-    needs("nansum", (0, 1, 2), self)
-    x = counted(self, dtype)
-    return sum_(jnp.where(x != x, jnp.zeros((), x.dtype), x), dim, keepdim)
 
 
 @implements(aten.mean)
@@ -148,13 +140,6 @@ implements(aten.argmax)(_index("argmax", jnp.argmax))
 implements(aten.argmin)(_index("argmin", jnp.argmin))
 
 
-@implements(aten.aminmax)
-def aminmax(
-    self: jax.Array, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
-    return amin(self, dim, keepdim), amax(self, dim, keepdim)
-
-
 # Truth.
 def _truth(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Return a bool; for uint8 a uint8, as in torch."""
@@ -172,11 +157,6 @@ implements(aten.any)(any_)
 implements(aten.all)(all_)
 implements(aten._is_any_true)(any_)
 implements(aten._is_all_true)(all_)
-
-
-@implements(aten.count_nonzero)
-def count_nonzero(self: jax.Array, dim: Dims = None) -> jax.Array:
-    return sum_(self.astype(jnp.bool_), dim)
 
 
 @implements(aten.equal, eager=True)
@@ -233,17 +213,6 @@ def std_mean(
 
 
 # Sums of functions.
-@implements(aten.logsumexp)
-@wide
-def logsumexp(self: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
-    x = floating(self)
-    axes = axes_of(dim, x.ndim)
-    if category(x.dtype) == 3:
-        most = jnp.max(x.real, axis=axes, keepdims=True, initial=-jnp.inf)
-        most = jnp.where(jnp.isfinite(most), most, 0).astype(x.dtype)
-        total = jnp.log(jnp.sum(jnp.exp(x - most), axis=axes, keepdims=True)) + most
-        return total if keepdim else total.squeeze(axes)
-    return jax.nn.logsumexp(x, axis=axes, keepdims=keepdim)
 
 
 @implements(aten.linalg_vector_norm, static=("ord",))

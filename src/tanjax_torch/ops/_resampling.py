@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 
-from .._registry import implements
-from .._typing import Numbers
-from ._support import Array, require, transposed, wide
+from tanjax_torch._typing import Numbers
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, require, transposed, widened
+
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")
 Stencil = Callable[[int, int, bool, float | None], tuple[Numbers, Numbers]]
 
@@ -106,7 +105,7 @@ def _upsampled(
     scales: Sequence[float | None],
 ) -> Array:
     n, dtype = len(output_size), x.dtype
-    x = wide(x)
+    x = widened(x)
     for k, (size, scale) in enumerate(zip(output_size, scales, strict=True)):
         axis = x.ndim - n + k
         places, weights = stencil(x.shape[axis], size, align_corners, scale)

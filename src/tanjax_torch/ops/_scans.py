@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .._registry import implements
+from tanjax_torch.arguments._promotion import needs
+from tanjax_torch.table._registry import implements
+
 from ._reductions import counted
 from ._special import add_exponents
-from ._tools import aten, axis_of, needs, wide
+from ._tools import aten, axis_of, wide
 
 
 def _cumulative(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

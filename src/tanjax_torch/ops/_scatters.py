@@ -6,16 +6,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import torch
 
 from tanjax._typing import DType
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-from .._promotion import category
-from .._registry import implements
-from .._typing import Number
-from ._support import Array, in_bounds, number, one_axis, require, same_dtype, shaped
+from ._tools import Array, aten, axis_of, in_bounds, number, require, same_dtype, shaped
 
-aten = torch.ops.aten
 _OUT = "index {} is out of bounds for dimension with size {}"
 _SHORT = {"sum": "add", "add": "add", "multiply": "multiply", "prod": "multiply"}
 _REDUCTIONS = _SHORT | {"mean": "mean", "amax": "max", "amin": "min"}
@@ -56,7 +54,7 @@ def _gather(x: Array, axis: int, index: Array, known: bool) -> Array:
 
 @implements(aten.gather, eager=True)
 def gather(self: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> Array:
-    x, places, axis = _lined(self), _lined(index), one_axis(dim, self.ndim)
+    x, places, axis = _lined(self), _lined(index), axis_of(dim, self.ndim)
     known = _checked("gather", x, axis, places)
     return shaped(_gather(x, axis, places, known), index.shape)
 
@@ -103,7 +101,7 @@ def _scatter(
     how: str,
     include_self: bool = True,
 ) -> Array:
-    x, places, axis = _lined(self), _lined(index), one_axis(dim, self.ndim)
+    x, places, axis = _lined(self), _lined(index), axis_of(dim, self.ndim)
     known = _checked(what, x, axis, places)
     if not places.size:
         return self
@@ -158,7 +156,7 @@ def scatter_reduce(
 def index_reduce(
     self: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     known = reduce in ("prod", "mean", "amax", "amin")
     require(known, f"reduce argument must be prod, mean, amax or amin, got {reduce}")
     shape = [1] * max(self.ndim, 1)

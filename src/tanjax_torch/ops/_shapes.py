@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,18 +12,10 @@ import numpy as np
 import torch
 from jax import lax
 
-from .._dtypes import exact_dtype
-from .._registry import implements
-from ._support import (
-    Array,
-    one_axis,
-    product,
-    require,
-    some_axes,
-    transposed,
-)
+from tanjax_torch.arguments._dtypes import exact_dtype
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, axes_of, axis_of, require
 
 
 @implements(aten.alias, aten.detach, aten.lift)
@@ -32,7 +25,7 @@ def same(self: Array) -> Array:
 
 @implements(aten.view.default, aten._unsafe_view)
 def view(self: Array, size: Sequence[int]) -> Array:
-    known = product([n for n in size if n != -1])
+    known = math.prod([n for n in size if n != -1])
     fits = self.size == known if -1 not in size else known > 0 and self.size % known == 0
     require(fits, f"shape '{list(size)}' is invalid for input of size {self.size}")
     return self.reshape(tuple(size))
@@ -72,12 +65,12 @@ def view_dtype(self: Array, dtype: torch.dtype) -> Array:
 @implements(aten.permute)
 def permute(self: Array, dims: Sequence[int]) -> Array:
     require(len(dims) == self.ndim, f"permute: {len(dims)} dims for an input of {self.ndim}")
-    return jnp.transpose(self, some_axes(dims, self.ndim)) if self.ndim else self
+    return jnp.transpose(self, axes_of(dims, self.ndim)) if self.ndim else self
 
 
 @implements(aten.transpose.int)
 def transpose(self: Array, dim0: int, dim1: int) -> Array:
-    first, second = one_axis(dim0, self.ndim), one_axis(dim1, self.ndim)
+    first, second = axis_of(dim0, self.ndim), axis_of(dim1, self.ndim)
     return jnp.swapaxes(self, first, second) if self.ndim else self
 
 
@@ -107,20 +100,20 @@ def squeeze(self: Array) -> Array:
 def squeeze_dims(self: Array, dim: int | Sequence[int]) -> Array:
     if not isinstance(dim, int) and not len(dim):
         return self
-    axes = some_axes(dim, self.ndim) if self.ndim else ()
+    axes = axes_of(dim, self.ndim) if self.ndim else ()
     return jnp.squeeze(self, tuple(a for a in axes if self.shape[a] == 1))
 
 
 @implements(aten.unsqueeze)
 def unsqueeze(self: Array, dim: int) -> Array:
-    return jnp.expand_dims(self, one_axis(dim, self.ndim + 1))
+    return jnp.expand_dims(self, axis_of(dim, self.ndim + 1))
 
 
 @implements(aten.select.int)
 def select(self: Array, dim: int, index: int) -> Array:
     if not self.ndim:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     return lax.index_in_dim(self, _place(index, self.shape[axis], dim), axis, keepdims=False)
 
 
@@ -145,14 +138,14 @@ def _bounds(
 ) -> tuple[int, int, int]:
     require(len(shape) > 0, "slice() cannot be applied to a 0-dim tensor.")
     require(step > 0, "slice step must be positive")
-    axis = one_axis(dim, len(shape))
+    axis = axis_of(dim, len(shape))
     low, high, _ = slice(start, end, step).indices(shape[axis])
     return axis, low, max(low, high)
 
 
 @implements(aten.split.Tensor, aten.unsafe_split.Tensor)
 def split(self: Array, split_size: int, dim: int = 0) -> list[Array]:
-    n = self.shape[one_axis(dim, self.ndim)]
+    n = self.shape[axis_of(dim, self.ndim)]
     require(split_size > 0 or (split_size == 0 and n == 0), "split expects split_size > 0")
     sizes = [min(split_size, n - k) for k in range(0, n, split_size or 1)]
     return split_with_sizes(self, sizes or [0], dim)
@@ -160,7 +153,7 @@ def split(self: Array, split_size: int, dim: int = 0) -> list[Array]:
 
 @implements(aten.split_with_sizes, aten.unsafe_split_with_sizes)
 def split_with_sizes(self: Array, split_sizes: Sequence[int], dim: int = 0) -> list[Array]:
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     require(
         sum(split_sizes) == self.shape[axis] and min(split_sizes) >= 0,
         f"split_with_sizes: sizes {list(split_sizes)} do not sum to {self.shape[axis]}",
@@ -174,13 +167,13 @@ def split_with_sizes(self: Array, split_sizes: Sequence[int], dim: int = 0) -> l
 
 @implements(aten.unbind.int)
 def unbind(self: Array, dim: int = 0) -> list[Array]:
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     return [lax.index_in_dim(self, k, axis, keepdims=False) for k in range(self.shape[axis])]
 
 
 @implements(aten.diagonal)
 def diagonal(self: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    first, second = one_axis(dim1, self.ndim), one_axis(dim2, self.ndim)
+    first, second = axis_of(dim1, self.ndim), axis_of(dim2, self.ndim)
     require(first != second, f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     return jnp.diagonal(self, offset, first, second)
 
@@ -188,7 +181,7 @@ def diagonal(self: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Arra
 @implements(aten.unfold)
 def unfold(self: Array, dimension: int, size: int, step: int) -> Array:
     x = self.reshape(1) if not self.ndim else self
-    axis = one_axis(dimension, self.ndim)
+    axis = axis_of(dimension, self.ndim)
     n = x.shape[axis]
     require(0 <= size <= n and step > 0, f"unfold: size {size}, step {step} in a dimension of {n}")
     starts = np.arange(0, n - size + 1, step)
@@ -205,12 +198,12 @@ def _strided(
     size, start = tuple(size), offset or 0
     reach = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     require(
-        not product(size) or (start >= 0 and reach < self.size and min(stride, default=0) >= 0),
+        not math.prod(size) or (start >= 0 and reach < self.size and min(stride, default=0) >= 0),
         f"as_strided: size {size}, stride {tuple(stride)}, storage_offset {start} are out of "
         f"bounds for storage of {self.size} numbers",
     )
-    contiguous = tuple(product(size[k + 1 :]) for k in range(len(size)))
-    if not start and self.size == product(size) and tuple(stride) == contiguous:
+    contiguous = tuple(math.prod(size[k + 1 :]) for k in range(len(size)))
+    if not start and self.size == math.prod(size) and tuple(stride) == contiguous:
         return None
     places = jnp.full(size, start, jnp.int32 if self.size < 2**31 else jnp.int64)
     for axis, s in enumerate(stride):
@@ -228,22 +221,6 @@ def as_strided(
     return self.reshape(-1).at[places].get(mode="promise_in_bounds")
 
 
-@implements(aten.as_strided_scatter)
-def as_strided_scatter(
-    self: Array,
-    src: Array,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
-) -> Array:
-    places = _strided(self, size, stride, storage_offset)
-    src = jnp.broadcast_to(src.astype(self.dtype), tuple(size))
-    if places is None:
-        return src.reshape(self.shape)
-    flat = self.reshape(-1).at[places].set(src, mode="promise_in_bounds")
-    return flat.reshape(self.shape)
-
-
 # Where a slice begins is traced in both: a loop over the rows of a tensor compiles once.
 @implements(aten.slice_backward, eager=True)
 def slice_backward(
@@ -255,7 +232,7 @@ def slice_backward(
 
 @implements(aten.select_backward, eager=True)
 def select_backward(grad_output: Array, input_sizes: Sequence[int], dim: int, index: int) -> Array:
-    axis = one_axis(dim, len(input_sizes))
+    axis = axis_of(dim, len(input_sizes))
     place = _place(index, input_sizes[axis], dim)
     return _amid_zeros(jnp.expand_dims(grad_output, axis), place, tuple(input_sizes), axis, 1)
 
@@ -270,18 +247,40 @@ def _amid_zeros(
     return lax.dynamic_update_slice_in_dim(jnp.zeros(sizes, part.dtype), part, low, axis)
 
 
-@implements(aten.diagonal_backward)
-def diagonal_backward(
-    grad_output: Array, input_sizes: Sequence[int], offset: int, dim1: int, dim2: int
-) -> Array:
-    return transposed(lambda x: diagonal(x, offset, dim1, dim2), input_sizes, grad_output)
+@implements(aten.view_as_real)
+def view_as_real(self: Array) -> Array:
+    require(jnp.iscomplexobj(self), "view_as_real is only supported for complex tensors")
+    return jnp.stack([self.real, self.imag], -1)
 
 
-@implements(aten.unfold_backward)
-def unfold_backward(
-    grad_in: Array, input_sizes: Sequence[int], dim: int, size: int, step: int
+@implements(aten.view_as_complex)
+def view_as_complex(self: Array) -> Array:
+    require(
+        self.ndim > 0 and self.shape[-1] == 2 and self.dtype in (jnp.float32, jnp.float64),
+        "view_as_complex: a float32 or float64 tensor whose last dimension has size 2",
+    )
+    return lax.complex(self[..., 0], self[..., 1])
+
+
+@implements(aten._conj)
+def conj(self: Array) -> Array:
+    return jnp.conj(self) if jnp.iscomplexobj(self) else self
+
+
+@implements(aten.as_strided_scatter)
+def as_strided_scatter(
+    self: Array,
+    src: Array,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
 ) -> Array:
-    return transposed(lambda x: unfold(x, dim, size, step), input_sizes, grad_in)
+    places = _strided(self, size, stride, storage_offset)
+    src = jnp.broadcast_to(src.astype(self.dtype), tuple(size))
+    if places is None:
+        return src.reshape(self.shape)
+    flat = self.reshape(-1).at[places].set(src, mode="promise_in_bounds")
+    return flat.reshape(self.shape)
 
 
 def _fits(what: str, src: Array, shape: Sequence[int]) -> None:
@@ -310,7 +309,7 @@ def slice_scatter(
 
 @implements(aten.select_scatter)
 def select_scatter(self: Array, src: Array, dim: int, index: int) -> Array:
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     _fits("select_scatter", src, (*self.shape[:axis], *self.shape[axis + 1 :]))
     where = (slice(None),) * axis + (_place(index, self.shape[axis], dim),)
     return self.at[where].set(src.astype(self.dtype))
@@ -320,7 +319,7 @@ def select_scatter(self: Array, src: Array, dim: int, index: int) -> Array:
 def diagonal_scatter(
     self: Array, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Array:
-    first, second = one_axis(dim1, self.ndim), one_axis(dim2, self.ndim)
+    first, second = axis_of(dim1, self.ndim), axis_of(dim2, self.ndim)
     moved = jnp.moveaxis(self, (first, second), (-2, -1))
     n = len(np.diagonal(np.empty(moved.shape[-2:], np.bool_), offset))
     _fits("diagonal_scatter", src, (*moved.shape[:-2], n))
@@ -328,23 +327,3 @@ def diagonal_scatter(
     columns = np.arange(src.shape[-1]) + max(offset, 0)
     out = moved.at[..., rows, columns].set(src.astype(self.dtype))
     return jnp.moveaxis(out, (-2, -1), (first, second))
-
-
-@implements(aten.view_as_real)
-def view_as_real(self: Array) -> Array:
-    require(jnp.iscomplexobj(self), "view_as_real is only supported for complex tensors")
-    return jnp.stack([self.real, self.imag], -1)
-
-
-@implements(aten.view_as_complex)
-def view_as_complex(self: Array) -> Array:
-    require(
-        self.ndim > 0 and self.shape[-1] == 2 and self.dtype in (jnp.float32, jnp.float64),
-        "view_as_complex: a float32 or float64 tensor whose last dimension has size 2",
-    )
-    return lax.complex(self[..., 0], self[..., 1])
-
-
-@implements(aten._conj)
-def conj(self: Array) -> Array:
-    return jnp.conj(self) if jnp.iscomplexobj(self) else self

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
-from .._promotion import category
-from .._registry import implements
-from ._support import Array, integers, one_axis, require
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, axis_of, integers, require
 
 
 def _sorted(x: Array, axis: int, descending: bool = False) -> tuple[Array, Array]:
@@ -32,7 +30,7 @@ def _sorted(x: Array, axis: int, descending: bool = False) -> tuple[Array, Array
 def sort(
     self: Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[Array, Array]:
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     if not self.ndim:
         return self, integers(jnp.zeros((), jnp.int32))
     values, indices = _sorted(self, axis, descending)
@@ -43,7 +41,7 @@ def sort(
 def topk(
     self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
-    x, axis = self.reshape(1) if not self.ndim else self, one_axis(dim, self.ndim)
+    x, axis = self.reshape(1) if not self.ndim else self, axis_of(dim, self.ndim)
     require(0 <= k <= x.shape[axis], "selected index k out of range")
     values, indices = (lax.slice_in_dim(y, 0, k, 1, axis) for y in _sorted(x, axis, largest))
     if not self.ndim:
@@ -63,7 +61,7 @@ def _picked(
 
 
 def _line(self: Array, dim: int, what: str) -> tuple[Array, int]:
-    x, axis = self.reshape(1) if not self.ndim else self, one_axis(dim, self.ndim)
+    x, axis = self.reshape(1) if not self.ndim else self, axis_of(dim, self.ndim)
     if not x.shape[axis]:
         raise IndexError(f"{what}(): Expected reduction dim {dim} to have non-zero size.")
     return x, axis
@@ -129,7 +127,7 @@ def mode(self: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Arra
 
 
 def _running(self: Array, dim: int, largest: bool) -> tuple[Array, Array]:
-    axis = one_axis(dim, self.ndim)
+    axis = axis_of(dim, self.ndim)
     if not self.ndim or not self.size:
         return self, integers(jnp.zeros(self.shape, jnp.int32))
     nan = jnp.isnan if category(self.dtype) >= 2 else lambda x: jnp.zeros(x.shape, bool)

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from .._promotion import floating
-from .._registry import implements
-from ._tools import aten, needs, size
+from tanjax_torch.arguments._promotion import floating, needs
+from tanjax_torch.table._registry import implements
+
+from ._tools import aten, size
 
 
 def erfcx(x: jax.Array) -> jax.Array:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from .._promotion import category, is_number, promoted, result_dtype
-from .._registry import implements
-from .._typing import Number
-from ._tools import aten, needs, no_meaning, prims, wide
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import (
+    category,
+    is_number,
+    needs,
+    no_meaning,
+    promoted,
+    result_dtype,
+)
+from tanjax_torch.table._registry import implements
+
+from ._tools import aten, prims, same_dtype, wide
 
 
 @implements(aten.where.self, prims.where)
@@ -55,19 +63,12 @@ def _one_bound(x: jax.Array, bound: Number, low: bool) -> jax.Array:
     return bounded(x, bound, None) if low else bounded(x, None, bound)
 
 
-def same_dtypes(name: str, *arrays: jax.Array) -> None:
-    """Refuse arrays of different dtypes where torch does not promote."""
-    for x in arrays[1:]:
-        if x.dtype != arrays[0].dtype:
-            raise RuntimeError(f"{name}: expected dtype {arrays[0].dtype} but got {x.dtype}")
-
-
 @implements(aten.lerp)
 @wide
 def lerp(self: jax.Array, end: jax.Array, weight: Number) -> jax.Array:
     """`self + weight (end - self)`, from the end that is nearer."""
     arrays = (self, end) if getattr(weight, "weak_type", True) else (self, end, weight)
-    same_dtypes("lerp", *arrays)
+    same_dtype("lerp", *arrays)
     needs("lerp", (2, 3), self)
     weight = jnp.asarray(weight, self.dtype)
     way = end - self

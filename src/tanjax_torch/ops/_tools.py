@@ -1,4 +1,4 @@
-"""Helpers of the tables of entries: names to operations, kinds of dtypes, dims."""
+"""The tools of entries: names, kinds of dtypes, dims, bounds, and pullbacks as torch has them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import PyTree
 
-from tanjax._errors import NoRuleError, message
-from tanjax._typing import DType, Function
+from tanjax._typing import DType
+from tanjax_torch._typing import Argument, Function, Number, Numbers, Op, Operand
+from tanjax_torch.arguments._dtypes import jax_dtype
+from tanjax_torch.arguments._promotion import category
+from tanjax_torch.table._registry import implements
 
-from .._promotion import category, is_number
-from .._registry import implements
-from .._typing import Argument, Op, Operand
-
+Array = jax.Array
 aten = torch.ops.aten
 prims = torch.ops.prims
-KINDS = ("bool", "integer", "float", "complex")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -37,19 +38,6 @@ def register(table: dict[str, Function], make: Callable[[str, Function], Functio
     """Register `make(name, function)` for each name of a table, in ATen and in prims."""
     for name, function in table.items():
         implements(*operations(name))(make(name, function))
-
-
-def no_meaning(op: str, dtype: DTypeLike, hint: str = "") -> NoRuleError:
-    """The error for an operation that torch does not define for a dtype."""
-    return NoRuleError(message(f"{op} is not defined for {dtype}.", hint=hint))
-
-
-def needs(op: str, kinds: Sequence[int], *operands: Operand) -> None:
-    """Refuse operands of other kinds (0 bool, 1 integer, 2 float, 3 complex)."""
-    for x in operands:
-        if not is_number(x) and category(x.dtype) not in kinds:
-            hint = f"convert to {' or '.join(KINDS[k] for k in kinds)} first."
-            raise no_meaning(op, x.dtype, hint)
 
 
 def number_kind(x: Operand) -> int:
@@ -102,6 +90,135 @@ def _cast(x: Argument, dtype: DType, wanted: DTypeLike) -> Argument:
     return x.astype(wanted) if isinstance(x, jax.Array) and x.dtype == dtype else x
 
 
+def repeated(x: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """Return `n` integers from one, from a list of one, or from a list of `n`."""
+    xs = (x,) if isinstance(x, int) else tuple(x)
+    return xs * n if len(xs) == 1 else xs
+
+
+def require(condition: bool, text: str) -> None:
+    """**Raises:** `RuntimeError`, torch's error for arguments that do not fit."""
+    if not condition:
+        raise RuntimeError(text)
+
+
+def same_dtype(what: str, *arrays: Array | None) -> None:
+    """**Raises:** `RuntimeError` for arrays of several dtypes: torch converts none here."""
+    found = [str(x.dtype) for x in arrays if x is not None]
+    require(len(set(found)) <= 1, f"{what}: expected tensors of one dtype, got {found}")
+
+
+def integers(x: ArrayLike) -> Array:
+    """Indices and counts, in the dtype that torch declares for them, int64."""
+    return jnp.asarray(x).astype(jax_dtype(torch.int64))
+
+
+def is_traced(*arrays: object) -> bool:
+    """True if a value is not known yet."""
+    return any(isinstance(x, jax.core.Tracer) for x in arrays)
+
+
+def values_of(what: str, *arrays: Array) -> tuple[Numbers, ...]:
+    """The numbers of arrays, where the shape of a result depends on them.
+
+    **Raises:** `ConcretizationTypeError` for an array whose numbers are not known yet.
+    """
+    for x in arrays:
+        if isinstance(x, jax.core.Tracer):
+            raise jax.errors.ConcretizationTypeError(x, f"the shape of {what} depends on values.")
+    return tuple(np.asarray(x) for x in arrays)
+
+
+def in_bounds(
+    index: Array | Numbers,
+    size: int,
+    *,
+    negative: bool = False,
+    error: type[Exception] = IndexError,
+    text: str = "index {} is out of bounds for dimension with size {}",
+) -> bool:
+    """True if indices are known to be inside of `[0, size)`, and from `-size` if `negative`.
+
+    **Returns:** `False` for traced indices, which are unknown.
+
+    **Raises:** `error` for one outside.
+    """
+    if is_traced(index):
+        return False
+    known = np.asarray(index)
+    if known.size:
+        low, high = known.min(), known.max()
+        if high >= size or low < (-size if negative else 0):
+            raise error(text.format(high if high >= size else low, size))
+    return True
+
+
+def number(x: Number, dtype: DTypeLike) -> Array:
+    """A Python number, or a traced one, in a dtype."""
+    return jnp.asarray(x).astype(dtype)
+
+
+def fits(x: Number, dtype: DType) -> None:
+    """**Raises:** `RuntimeError` for a number that a dtype cannot hold, as far as it is known."""
+    if isinstance(x, jax.Array) and not is_traced(x):
+        x = x.item()
+    if isinstance(x, complex) and dtype.kind != "c":
+        require(False, f"value cannot be converted to type {dtype} without overflow")
+    if dtype.kind in "iu" and isinstance(x, (int, float)):
+        limits = jnp.iinfo(dtype)
+        inside = limits.min <= x <= limits.max
+        require(inside, f"value cannot be converted to type {dtype} without overflow")
+
+
+def shaped(x: Array, shape: tuple[int, ...]) -> Array:
+    """`x` in a shape, without a call of JAX (ten microseconds) if it has the shape."""
+    return x if x.shape == shape else x.reshape(shape)
+
+
+def times(x: Array, factor: Number) -> Array:
+    """`factor * x` in the dtype of `x`; `x` itself for the number one."""
+    if isinstance(factor, (int, float)) and factor == 1:
+        return x
+    return x * number(factor, x.dtype)
+
+
+def pullback(function: Function, primals: Sequence[Array], cotangent: PyTree) -> tuple[Array, ...]:
+    """The backward of `function` at `primals`, as torch defines it.
+
+    Torch's cotangent of a complex number is the conjugate of JAX's.
+    """
+    primals = tuple(primals)
+    value, pull = jax.vjp(function, *primals)
+    ct = jax.tree.map(lambda c, v: _conjugate(c.astype(v.dtype)), cotangent, value)
+    return jax.tree.map(_conjugate, pull(ct))
+
+
+def transposed(function: Callable[[Array], Array], shape: Sequence[int], ct: Array) -> Array:
+    """The transpose of a function that moves numbers of an array of `shape`, applied to `ct`."""
+    like = jax.ShapeDtypeStruct(tuple(shape), ct.dtype)
+    moved: Array = jax.linear_transpose(function, like)(ct)[0]
+    return moved
+
+
+def _conjugate(x: Array) -> Array:
+    return jnp.conj(x) if jnp.iscomplexobj(x) else x
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The dtype of the real part."""
+    return jnp.finfo(dtype).dtype if category(dtype) == 3 else dtype
+
+
+def none_like(x: Array) -> Array:
+    """The empty array that torch returns for a result that was not requested."""
+    return jnp.zeros(0, x.dtype)
+
+
+def widened(x: Array) -> Array:
+    """`x` in the dtype that torch sums in: half precision as float32."""
+    return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
+
+
 # At kinks JAX has other derivatives than torch. These have torch's, for numbers with units too.
 def size(x: jax.Array) -> jax.Array:
     """`|x|`; the derivative at 0 is 0."""
@@ -116,20 +233,3 @@ def raised(x: jax.Array, power: float) -> jax.Array:
         return x**power
     known = jnp.where(x == 0, jnp.inf, x)
     return jnp.where(x == 0, 0, jnp.sqrt(known) if power == 0.5 else known**power)
-
-
-def gradient_of(
-    forward: Callable[..., jax.Array], pointwise: bool = True
-) -> Callable[..., jax.Array]:
-    """The entry of `f_backward(grad_output, self, ...)`: the pullback of `forward`."""
-
-    def backward(
-        grad_output: jax.Array, self: jax.Array, *args: Argument, **kwargs: Argument
-    ) -> jax.Array:
-        if pointwise:  # under torch's vmap their sizes may differ
-            grad_output, self = jnp.broadcast_arrays(grad_output, self)
-        _, pullback = jax.vjp(lambda x: forward(x, *args, **kwargs), self)
-        (gradient,) = pullback(grad_output.astype(self.dtype))
-        return gradient
-
-    return backward

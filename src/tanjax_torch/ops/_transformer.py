@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
-from .._registry import implements
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
-Array = jax.Array
+from ._tools import Array, aten
 
 
 @implements(aten._native_multi_head_attention)

@@ -10,15 +10,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax.typing import ArrayLike
 
-from .._promotion import floating
-from .._registry import implements
-from .._typing import Number
-from ._support import Array, integers, is_traced, one_axis, require, values_of
+from tanjax_torch._typing import Number
+from tanjax_torch.arguments._promotion import floating
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
+from ._tools import Array, aten, axis_of, integers, is_traced, require, values_of
 
 
 @implements(aten.nonzero, eager=True)
@@ -78,7 +76,7 @@ def unique_dim(
 ) -> tuple[Array, Array, Array]:
     (x,) = values_of("unique", self)
     values, inverse, counts = np.unique(
-        x, return_inverse=True, return_counts=True, axis=one_axis(dim, x.ndim), equal_nan=False
+        x, return_inverse=True, return_counts=True, axis=axis_of(dim, x.ndim), equal_nan=False
     )
     return _results(values, inverse.reshape(-1), counts)
 
@@ -89,7 +87,7 @@ def unique_consecutive(
 ) -> tuple[Array, Array, Array]:
     (x,) = values_of("unique_consecutive", self)
     shape = x.shape
-    axis = 0 if dim is None else one_axis(dim, x.ndim)
+    axis = 0 if dim is None else axis_of(dim, x.ndim)
     x = x.reshape(-1) if dim is None else x
     n = x.shape[axis]
     if not n:

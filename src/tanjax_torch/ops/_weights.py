@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import torch
 
-from .._registry import implements
-from .._typing import Number
+from tanjax_torch._typing import Number
+from tanjax_torch.table._registry import implements
 
-aten = torch.ops.aten
-Array = jax.Array
+from ._tools import Array, aten
 
 
 @implements(aten.embedding_renorm, static=("norm_type",))

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from tanjax_torch import _lift
+from tanjax_torch.tensor import _lift
 
 pytestmark = pytest.mark.torch
 

@@ -11,11 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import tanjax as tj
 import torch_opinfo as opinfo
 from tanjax.bridges import torch as tjt
-from tanjax_torch import _registry
-from tanjax_torch._decompositions import definition
-from tanjax_torch._functional import functional_of
+from tanjax_torch.table import _registry
+from tanjax_torch.table._decompositions import definition
+from tanjax_torch.table._functional import functional_of
+from tanjax_torch.table._left import KINDS_OF
 
 pytestmark = [
     pytest.mark.torch,
@@ -79,7 +81,26 @@ def test_core_aten_is_covered():
     left = set(found) - OF_TORCH - REFUSED
     assert {op for op in left if found[op] == "missing"} <= MISSING
     assert len(found) == 193
-    assert sum(found[op] in ("entry", "derived") for op in left) >= 175
+    by_torch = {op.split(".")[1] for op in left if found[op] == "decomposition"}
+    assert by_torch <= KINDS_OF.keys()
+
+
+def test_operations_left_to_torch_have_no_entry_and_a_definition():
+    for name in KINDS_OF:
+        packet = getattr(aten, name)
+        op = getattr(
+            packet, "default" if "default" in packet.overloads() else packet.overloads()[0]
+        )
+        assert not _registry.dense_entry(op), name
+        assert definition(op) is not None, name
+
+
+def test_an_operation_left_to_torch_refuses_dtypes_that_torch_refuses():
+    for name, x in (("relu", torch.ones(2, dtype=torch.bool)), ("gelu", torch.ones(2).long())):
+        with pytest.raises(RuntimeError):
+            getattr(aten, name)(x)
+        with pytest.raises(tj.NoRuleError, match=name):
+            getattr(aten, name)(tjt.from_torch(x))
 
 
 @pytest.fixture

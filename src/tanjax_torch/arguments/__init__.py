@@ -1,0 +1,1 @@
+"""Dtypes, promotion, random keys, and arguments as keys of a cache."""

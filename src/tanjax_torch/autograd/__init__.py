@@ -1,0 +1,1 @@
+"""Torch's autograd by JAX's pullbacks."""

@@ -1,0 +1,1 @@
+"""`torch.compile`: the backend, and its tracing of our tensors."""

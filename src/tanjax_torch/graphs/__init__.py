@@ -1,0 +1,1 @@
+"""Graphs and modules of torch as functions of JAX."""

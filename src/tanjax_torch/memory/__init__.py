@@ -1,0 +1,1 @@
+"""How torch reaches an entry, and memory: views, writes, sizes and strides."""

@@ -1,0 +1,1 @@
+"""Structured arrays and units in tensors: operations, gradients, steps of optimisers."""
