@@ -26,7 +26,7 @@ def hand_written(name):
         return 0
     text = re.sub(r"<!-- ([\w ]+) -->\n\n.*?\n<!-- end of \1 -->", "", path.read_text(), flags=re.S)
     if path.stem.startswith("benchmarks"):
-        text = re.sub(r"^\|.*\n", "", text.split("<!-- written by")[0], flags=re.MULTILINE)
+        text = re.sub(r"^\|.*\n", "", re.split("[Ww]ritten by", text)[0], flags=re.MULTILINE)
     return text.count("\n")
 
 
