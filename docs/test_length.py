@@ -1,7 +1,7 @@
 """The hand-written pages stay short enough to be read.
 
-A line is hand-written unless a script writes it: pages and parts of pages that a command generates,
-and the tables of benchmarks, which are data.
+A line is hand-written unless a script writes it. These are not: pages and parts of pages that a
+command generates, tables of benchmarks, and the lists of names that mkdocstrings reads.
 """
 
 import re
@@ -24,7 +24,8 @@ def hand_written(name):
     path = ROOT / name
     if path.stem in GENERATED:
         return 0
-    text = re.sub(r"<!-- ([\w ]+) -->\n\n.*?\n<!-- end of \1 -->", "", path.read_text(), flags=re.S)
+    text = re.sub(r"^::: .*\n\n?", "", path.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"<!-- ([\w ]+) -->\n\n.*?\n<!-- end of \1 -->", "", text, flags=re.DOTALL)
     if path.stem.startswith("benchmarks"):
         text = re.sub(r"^\|.*\n", "", re.split("[Ww]ritten by", text)[0], flags=re.MULTILINE)
     return text.count("\n")
