@@ -122,8 +122,8 @@ def compare(
     """Compare capture, reading, replay and rewriting of one function with plain JAX."""
     args = programs.arguments()
     program = tj.capture(f)(*args)
-    again = lambda: tj.Program(program._traced)
-    interpreter = tj.Interpreter()
+    again = lambda: tj.programs.Program(program._traced)
+    interpreter = tj.programs.Interpreter()
     gradient = lambda g: plain_trace(jax.grad(fresh(g), (0, 1, 2)), args)
     compiled, replayed = jax.jit(f), jax.jit(program)
     base, capture = "jax.make_jaxpr", "capture"

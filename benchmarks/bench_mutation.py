@@ -122,7 +122,7 @@ def violations(rows: list[Row], budget: dict[str, float]) -> list[str]:
         if by_rule and row.scratch > budget["cholesky_scratch"]:
             found.append(f"Cholesky by its rule: scratch {row.scratch:.2f}")
     small, large = (
-        by_name[f"{programs.INDEXED}, n = {n:,}", "tj.discharge"] for n in programs.LENGTHS
+        by_name[f"{programs.INDEXED}, n = {n:,}", "tj.refs.discharge"] for n in programs.LENGTHS
     )
     growth = large.seconds / small.seconds / (programs.LENGTHS[1] / programs.LENGTHS[0])
     if jax.__version_info__ >= (0, 12) and growth > budget["indexed_growth"]:

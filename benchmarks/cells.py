@@ -240,10 +240,10 @@ LOSSES = {
     "sin_matmul": lambda a, b, w: jnp.sum(w * jnp.sin(a @ b)),  # entry by entry, where layouts show
     "solve": lambda a, b, w: jnp.sum(w * tj.solve(a, b)),
     "logdet": lambda a, b, w: jnp.sum(tj.logdet(a)),
-    "eigh": _of_eigh(tj.eigh),
-    "svd": _of_svd(tj.svd),
-    "sqrtm": lambda a, b, w: jnp.sum(jnp.sin(tj.sqrtm(a).data)),
-    "funm_multiply": lambda a, b, w: jnp.sum(w * tj.funm_multiply(a, b, jnp.sqrt)),
+    "eigh": _of_eigh(tj.linalg.eigh),
+    "svd": _of_svd(tj.linalg.svd),
+    "sqrtm": lambda a, b, w: jnp.sum(jnp.sin(tj.linalg.sqrtm(a).data)),
+    "funm_multiply": lambda a, b, w: jnp.sum(w * tj.linalg.funm_multiply(a, b, jnp.sqrt)),
 }
 DENSE = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),

@@ -54,7 +54,7 @@ def buffers(n: int) -> Group:
     """Accumulate into Refs and into sums of trees; in a scan and unrolled."""
     p = {"w": [jnp.eye(n) / 2] * LAYERS, "d": tj.Diagonal(jnp.ones(n))}
     data = jnp.ones((MICRO_BATCHES, 16, n))
-    refs = tj.zero_refs(p)
+    refs = tj.refs.zero_refs(p)
     sums = lambda: jax.tree.map(jnp.zeros_like, p)
     plus = lambda a, b: jax.tree.map(jnp.add, a, b)
 
@@ -120,7 +120,7 @@ def indexed(n: int) -> Group:
         4 * n,
         {
             "JAX's Refs": (derive(on_refs), args),
-            "tj.discharge": (derive(tj.discharge(on_refs)), args),
+            "tj.refs.discharge": (derive(tj.refs.discharge(on_refs)), args),
             "scan": (derive(on_scan), args),
         },
     )
@@ -186,7 +186,7 @@ def cholesky(n: int) -> Group:
 
     factors = {
         "by the rule": lambda a: factor_cholesky.transition(a).state[0],
-        "derived": tj.discharge(on_refs),
+        "derived": tj.refs.discharge(on_refs),
         "JAX's Refs": on_refs,
         "jax.numpy": jnp.linalg.cholesky,
     }

@@ -216,7 +216,7 @@ def sum_of_sines(op, a):
     result = op(a, *rest_of(op, 2), *STATIC.get(op.name, ()))
     if op is tj.factorize:
         result = result.solve(jnp.asarray([1, 2], jnp.float32))
-    dense = jax.tree.map(tj.destructure, result, is_leaf=tj.is_structured)
+    dense = jax.tree.map(tj.destructure, result, is_leaf=tj.rules.is_structured)
     entries = [v for v in jax.tree.leaves(dense) if jnp.issubdtype(v.dtype, jnp.inexact)]
     return sum(jnp.sum(jnp.sin(jnp.real(v))) for v in entries)
 
@@ -308,7 +308,7 @@ def table(rows, columns):
 
 
 def called(row):
-    return f"`{row.name}`" if isinstance(row, tj.Operation) else row
+    return f"`{row.name}`" if isinstance(row, tj.rules.Operation) else row
 
 
 def page():

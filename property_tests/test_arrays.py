@@ -12,7 +12,14 @@ import tanjax as tj
 from tanjax.testing import strategies
 
 TYPES = [tj.Diagonal, tj.Symmetric, tj.Hermitian, tj.Triangular, tj.Fill, tj.Scaled, tj.LowRank]
-TYPES += [tj.LowRankUpdate, tj.Kronecker, tj.BlockDiagonal, tj.Outer, tj.Masked, tj.Sum]
+TYPES += [
+    tj.LowRankUpdate,
+    tj.Kronecker,
+    tj.BlockDiagonal,
+    tj.Outer,
+    tj.tangents.Masked,
+    tj.tangents.Sum,
+]
 by_type = pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
 N = 4  # one shape: the values vary, and JAX compiles once
 
@@ -32,18 +39,18 @@ def vectors(x):
 @jax.jit
 def maps(x, t, y):
     """Everything that the properties compare, compiled once per type."""
-    pushed = tj.destructure(tj.pushforward_of_destructure(x)(t))
-    pulled = tj.pullback_of_destructure(x)(y)
-    natural = tj.destructure(tj.natural(x, pulled))
+    pushed = tj.destructure(tj.tangents.pushforward_of_destructure(x)(t))
+    pulled = tj.tangents.pullback_of_destructure(x)(y)
+    natural = tj.destructure(tj.tangents.natural(x, pulled))
     return {
         "pushed": pushed,
         "pulled": pulled,
         "natural": natural,
-        "again": tj.destructure(tj.natural(x, tj.structural(x, natural))),
-        "projected": tj.destructure(tj.project(x, y)),
+        "again": tj.destructure(tj.tangents.natural(x, tj.tangents.structural(x, natural))),
+        "projected": tj.destructure(tj.tangents.project(x, y)),
         "definition": jax.jvp(tj.destructure, (x,), (t,))[1],
-        "visible": tj.is_visible(x, pulled, tolerance=1e-5),
-        "round": tj.restructure(x, tj.destructure(x)),
+        "visible": tj.tangents.is_visible(x, pulled, tolerance=1e-5),
+        "round": tj.tangents.restructure(x, tj.destructure(x)),
     }
 
 
@@ -57,7 +64,7 @@ def test_maps_fit_together_and_storage_is_kept(kind, data):
     y = data.draw(strategies.values((N, N)))
     out = maps(x, t, y)
     assert_close(out["pushed"], out["definition"])
-    assert_close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
+    assert_close(tj.tangents.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
     assert bool(out["visible"])
     scale = jnp.max(jnp.abs(y))
     # An ill-conditioned draw costs the default J⁺ the square of its condition.
@@ -80,5 +87,5 @@ def test_degenerate_values_keep_the_pairing(kind, data):
     t = data.draw(vectors(x))
     y = data.draw(strategies.values((N, N)))
     out = maps(x, t, y)
-    assert_close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
+    assert_close(tj.tangents.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
     assert np.all(np.isfinite(out["natural"]))

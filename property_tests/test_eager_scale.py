@@ -24,7 +24,7 @@ def relabelled(tree, seed):
         if not jnp.issubdtype(q.dtype, jnp.inexact):
             return q
         k = int(random.integers(-40, 40))
-        return tj.Unitful(q.stored * 2.0**-k, q.unit, k)
+        return tj.Quantity(q.stored * 2.0**-k, q.unit, k)
 
     return jax.tree.map(move, tree, is_leaf=lambda x: type(x) is Q or x is None)
 

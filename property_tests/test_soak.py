@@ -186,7 +186,9 @@ def test_exponents_that_are_found_for_one_call_alone_are_luck_after_a_warning(
 
         def call(x):
             if not is_right:
-                warnings.warn("1 entries of the results are wrong", tj.ScaleWarning, stacklevel=2)
+                warnings.warn(
+                    "1 entries of the results are wrong", tj.errors.ScaleWarning, stacklevel=2
+                )
             return x if is_right else f(x)
 
         return call
@@ -208,7 +210,7 @@ def test_a_warning_of_an_earlier_call_outside_of_jit_excuses_no_later_one(monkey
         if isinstance(x, jax.core.Tracer):  # the reference
             return x
         if x[0] == 2:
-            warnings.warn("not all is held", tj.ScaleWarning, stacklevel=2)
+            warnings.warn("not all is held", tj.errors.ScaleWarning, stacklevel=2)
         return jnp.where(x == 3, jnp.inf, x)
 
     monkeypatch.setattr(jnp, "fault", fault, raising=False)

@@ -103,18 +103,23 @@ OPERATIONS = {
         tj.Diagonal(b[:, 0]) @ a,
     ),
     "solve": lambda a, b: (tj.solve(a, b), tj.solve(a, a @ a)),
-    "determinants": lambda a, b: (tj.logdet(a), tj.slogdet(a), tj.det(a)),
-    "inverses": lambda a, b: (tj.inv(a), tj.pinv(a)),
+    "determinants": lambda a, b: (tj.logdet(a), tj.linalg.slogdet(a), tj.det(a)),
+    "inverses": lambda a, b: (tj.inv(a), tj.linalg.pinv(a)),
     "sums": lambda a, b: (a + a, 2.0 * a, a + tj.Diagonal(b[:, 0]), a + tj.Identity(6)),
-    "entrywise": lambda a, b: (tj.multiply(a, a), tj.multiply(a, b @ b.T), a[1:3, 2], a[0:2, 0:2]),
+    "entrywise": lambda a, b: (
+        tj.linalg.multiply(a, a),
+        tj.linalg.multiply(a, b @ b.T),
+        a[1:3, 2],
+        a[0:2, 0:2],
+    ),
     "reductions": lambda a, b: (
         tj.trace(a),
-        tj.diagonal(a),
-        tj.sum(a),
+        tj.linalg.diagonal(a),
+        tj.linalg.sum(a),
         tj.norm(a),
         tj.dot(a, b @ b.T),
     ),
-    "functions": lambda a, b: (tj.expm(a), tj.matrix_power(a, 2)),
+    "functions": lambda a, b: (tj.linalg.expm(a), tj.linalg.matrix_power(a, 2)),
     "factorize": lambda a, b: (tj.factorize(a).solve(b), tj.factorize(a).logdet()),
     "fields": lambda a, b: (a.canonical(), a.conj(), a.astype(jnp.complex128)),
 }
@@ -128,7 +133,7 @@ def test_a_stack_of_blocks_is_the_matrix_of_the_same_blocks(kind):
 
     def loss(name, form, data):
         out = OPERATIONS[name](form(STACKS[kind](data)), b)
-        leaves = jax.tree.leaves(out, is_leaf=tj.is_structured)
+        leaves = jax.tree.leaves(out, is_leaf=tj.rules.is_structured)
         return sum(jnp.sum(jnp.sin(jnp.real(tj.destructure(leaf)))) for leaf in leaves)
 
     def all_of(form):
@@ -156,16 +161,16 @@ FACTORED = {
         tj.factorize(a).diagonal_of_inverse(),
     ),
     "root": lambda a, b: (tj.factorize(a).root() @ b, tj.factorize(a).root().H @ b[:, 0]),
-    "both": lambda a, b: tj.inv_quad_logdet(a, b),
-    "eigh": lambda a, b: tj.eigh(a),
-    "eigvalsh": lambda a, b: tj.eigvalsh(a),
-    "svd": lambda a, b: (tj.svd(a), tj.svd(a, compute_uv=False)),
-    "qr": lambda a, b: (tj.qr(a), tj.qr(a, "r")),
-    "lu": lambda a, b: tj.lu(a),
+    "both": lambda a, b: tj.linalg.inv_quad_logdet(a, b),
+    "eigh": lambda a, b: tj.linalg.eigh(a),
+    "eigvalsh": lambda a, b: tj.linalg.eigvalsh(a),
+    "svd": lambda a, b: (tj.linalg.svd(a), tj.linalg.svd(a, compute_uv=False)),
+    "qr": lambda a, b: (tj.linalg.qr(a), tj.linalg.qr(a, "r")),
+    "lu": lambda a, b: tj.linalg.lu(a),
     "norms": lambda a, b: (tj.norm(a, 2), tj.norm(a, -2), tj.norm(a, "nuc")),
     "funm_multiply": lambda a, b: (
-        tj.funm_multiply(a, b, jnp.exp),
-        tj.funm_multiply(a, b[:, 0], jnp.exp),
+        tj.linalg.funm_multiply(a, b, jnp.exp),
+        tj.linalg.funm_multiply(a, b[:, 0], jnp.exp),
     ),
 }
 
@@ -180,7 +185,7 @@ def test_factors_of_a_stack_are_those_of_its_blocks(name):
     """With their gradients, in a program that has as many equations for nine as for three."""
 
     def loss(a, b):
-        leaves = jax.tree.leaves(FACTORED[name](a, b), is_leaf=tj.is_structured)
+        leaves = jax.tree.leaves(FACTORED[name](a, b), is_leaf=tj.rules.is_structured)
         return sum(jnp.sum(jnp.sin(tj.destructure(leaf))) for leaf in leaves)
 
     def total(a, b):
@@ -201,13 +206,13 @@ def test_factors_of_a_stack_are_those_of_its_blocks(name):
 
 def test_decompositions_of_a_stack_are_stacks():
     a = definite_stack(3)
-    found = (tj.eigh(a).eigenvectors, tj.svd(a).U, *tj.qr(a), *tj.lu(a))
+    found = (tj.linalg.eigh(a).eigenvectors, tj.linalg.svd(a).U, *tj.linalg.qr(a), *tj.linalg.lu(a))
     assert all(type(x.blocks) is type(a.blocks) for x in found)
     diagonal = tj.BlockDiagonal.from_stack(tj.Diagonal(S.normal(3, 2)))
-    w, v = tj.eigh(diagonal)  # identities, which are no batch
+    w, v = tj.linalg.eigh(diagonal)  # identities, which are no batch
     np.testing.assert_allclose(tj.destructure(v @ tj.Diagonal(w) @ v.mT), tj.destructure(diagonal))
     wide = tj.BlockDiagonal.from_stack(S.normal(3, 1, 2))
-    for operation in (tj.lu, tj.factorize):
+    for operation in (tj.linalg.lu, tj.factorize):
         with pytest.raises(tj.ShapeError, match="square"):
             operation(wide)
     empty = tj.factorize(tj.BlockDiagonal.from_stack(jnp.zeros((3, 0, 0))))
@@ -222,12 +227,12 @@ def test_a_stack_stays_one_array_in_results_and_gradients():
         a,
         gradient,
         tj.inv(a),
-        tj.cholesky(a),
+        tj.linalg.cholesky(a),
         a.mT,
         a @ a,
         2.0 * a,
         a + a,
-        tj.assert_definite(a),
+        tj.linalg.assert_definite(a),
     ):
         assert [leaf.shape for leaf in jax.tree.leaves(x)] == [(3, 2, 2)]
     text = program(tj.solve, a, b)

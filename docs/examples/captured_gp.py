@@ -72,7 +72,7 @@ def compare(title: str, program: Any, rewritten: Any, args: Any, console: Consol
     table.add_column("")
     for name in ("flops\n(value)", "factorisations\nas written", "after XLA", "eager", "compiled"):
         table.add_column(name, justify="right")
-    flops = [tj.passes.cost(p).total.flops for p in (program, rewritten)]
+    flops = [tj.programs.passes.cost(p).total.flops for p in (program, rewritten)]
     for what, derive in (("value", lambda f: f), ("with gradient", jax.value_and_grad)):
         functions = [derive(program), derive(rewritten)]
         traced = [jax.jit(f).trace(*args) for f in functions]
@@ -119,25 +119,25 @@ def main() -> None:
 
     likelihood = model.likelihood(model.low_rank_update, year, y)
     program = tj.capture(likelihood)(theta)
-    table = tj.passes.cost(program)
+    table = tj.programs.passes.cost(program)
     dear = [row for row in table if row.flops > 0.01 * table.total.flops]
     console.print(f"The likelihood of {y.size} weeks in {len(program)} equations; dear are")
-    console.print(tj.passes.CostTable(program.name, dear))
+    console.print(tj.programs.passes.CostTable(program.name, dear))
     console.print(f"of {table.total.flops / 1e6:.1f} million operations in all.\n")
-    shared = tj.passes.share_factorizations.rewrite(program)
+    shared = tj.programs.passes.share_factorizations.rewrite(program)
     title = "Gaussian process, likelihood: share_factorizations"
     compare(title, program, shared, (theta,), console)
 
     at = np.linspace(1958, 2008, 500)
     mean = tj.capture(forecast(year[::4], y[::4], at))(theta)
-    ordered = tj.passes.reassociate.rewrite(mean)
+    ordered = tj.programs.passes.reassociate.rewrite(mean)
     compare("Gaussian process, forecast: reassociate", mean, ordered, (theta,), console)
 
     ys = kalman.observations()
     p = jnp.asarray(0.5), jnp.full(kalman.SENSORS, -1.0)
     loss = lambda q, r: -kalman.kalman(kalman.model(q, r), ys)[0]
     step = tj.capture(loss)(*p)
-    once = tj.passes.share_factorizations.rewrite(step)
+    once = tj.programs.passes.share_factorizations.rewrite(step)
     compare("Kalman filter: share_factorizations", step, once, p, console)
 
 

@@ -54,23 +54,23 @@ import tanjax as tj  # noqa: E402
 # -- other meanings of a circuit -----------------------------------------------------------------
 
 
-class Cancel(tj.Interpreter):
+class Cancel(tj.programs.Interpreter):
     """Drop pairs of a gate and its inverse without another gate on their wires in between."""
 
     dropped: frozenset[Any] = frozenset()
 
-    def run(self, program: tj.Program, *args: Any, **kwargs: Any) -> Any:
+    def run(self, program: tj.programs.Program, *args: Any, **kwargs: Any) -> Any:
         before, self.dropped = self.dropped, inverse_pairs(program)
         out = super().run(program, *args, **kwargs)
         self.dropped = before
         return out
 
-    @tj.handles(Gate)
+    @tj.programs.handles(Gate)
     def gate(self, equation, *args: Any, **kwargs: Any) -> Any:
         return equation in self.dropped or self.default(equation, *args, **kwargs)
 
 
-def inverse_pairs(program: tj.Program) -> frozenset[Any]:
+def inverse_pairs(program: tj.programs.Program) -> frozenset[Any]:
     """Return the gates of a program that cancel; loops and branches with gates separate them."""
     value = value_names(program)
     used = {x for e in program for x in e.inputs} | set(program.outputs)
@@ -91,7 +91,7 @@ def inverse_pairs(program: tj.Program) -> frozenset[Any]:
     return frozenset(dropped)
 
 
-def value_names(program: tj.Program) -> Callable[[Any], Any]:
+def value_names(program: tj.programs.Program) -> Callable[[Any], Any]:
     """Return a function that names the value of an operand; equal names mean equal values."""
     known: dict[Any, Any] = {}
     table: dict[Any, str] = {}
@@ -142,12 +142,12 @@ class Count(Meaning):
         self.counts: collections.Counter[str] = collections.Counter()
         self.times, self.controls = 1, 0
 
-    @tj.handles(Gate)
+    @tj.programs.handles(Gate)
     def gate(self, equation, *args: Any, **kwargs: Any) -> Gate:
         self.counts["C" * self.controls + equation.name] += self.times
         return self.default(equation, *args, **kwargs)
 
-    @tj.handles(tj.for_loop)
+    @tj.programs.handles(tj.programs.for_loop)
     def for_loop(self, equation, body, *bounds_and_state: Any) -> Any:
         start, stop, step, *state = bounds_and_state
         before, self.times = self.times, self.times * len(range(start, stop, step))
@@ -155,7 +155,7 @@ class Count(Meaning):
         self.times = before
         return out
 
-    @tj.handles(tj.cond)
+    @tj.programs.handles(tj.cond)
     def cond(self, equation, predicate, true, false, *operands: Any) -> Any:
         before, out = self.counts.copy(), true(*operands)
         taken, self.counts = self.counts, before
@@ -163,7 +163,7 @@ class Count(Meaning):
         self.counts |= taken
         return out
 
-    @tj.handles(tj.ctrl)
+    @tj.programs.handles(tj.programs.ctrl)
     def ctrl(self, equation, f, values, wires: Any, *args: Any) -> None:
         self.controls += len(wires)
         f(*args)
@@ -188,7 +188,7 @@ class Draw(Meaning):
         self.rows = [f"{w}: ─" for w in range(wires)]
         self.controls: dict[int, str] = {}
 
-    @tj.handles(Gate)
+    @tj.programs.handles(Gate)
     def gate(self, equation, *args: Any, **kwargs: Any) -> Gate:
         gate = self.default(equation, *args, **kwargs)
         angle = f"({float(gate.angle):.2f})" if isinstance(gate, Rotation) else ""
@@ -203,18 +203,18 @@ class Draw(Meaning):
         for w, text in texts.items():
             self.rows[w] = self.rows[w].ljust(start, "─") + text.center(width, "─") + "─"
 
-    @tj.handles(tj.for_loop)
+    @tj.programs.handles(tj.programs.for_loop)
     def for_loop(self, equation, body, *bounds_and_state: Any) -> Any:
         start, stop, step, *state = bounds_and_state
         for i in range(int(start), int(stop), int(step)):
             state = as_state(body(i, *state), state)
         return state[0] if len(state) == 1 else tuple(state)
 
-    @tj.handles(tj.cond)
+    @tj.programs.handles(tj.cond)
     def cond(self, equation, predicate, true, false, *operands: Any) -> Any:
         return (true if predicate else false)(*operands)
 
-    @tj.handles(tj.ctrl)
+    @tj.programs.handles(tj.programs.ctrl)
     def ctrl(self, equation, f, values, wires: Any, *args: Any) -> None:
         before = self.controls
         self.controls = before | {int(w): "○●"[v] for w, v in zip(wires, values, strict=True)}
@@ -255,10 +255,10 @@ def entangled(angles: Any) -> None:
     """Layers of rotations and a chain of controlled gates, in loops over traced wires."""
     layers, wires = angles.shape
 
-    @tj.for_loop(0, layers)
+    @tj.programs.for_loop(0, layers)
     def layer(k: Any) -> None:
-        tj.for_loop(0, wires)(lambda i: nothing(RY(angles[k, i], wires=i)))()
-        tj.for_loop(0, wires - 1)(lambda i: nothing(CNOT(wires=(i, i + 1))))()
+        tj.programs.for_loop(0, wires)(lambda i: nothing(RY(angles[k, i], wires=i)))()
+        tj.programs.for_loop(0, wires - 1)(lambda i: nothing(CNOT(wires=(i, i + 1))))()
 
     layer()
 
@@ -268,10 +268,10 @@ def mixed(angles: Any) -> None:
     H(wires=0)
     entangled(angles)
     part = lambda a: nothing((RX(a, wires=1), CZ(wires=(0, 1))))
-    tj.ctrl(part, control=(0,), wires=(2,))(angles[0, 0])
+    tj.programs.ctrl(part, control=(0,), wires=(2,))(angles[0, 0])
     first = lambda: nothing(RZ(angles[0, 1], wires=1))
     tj.cond(angles[0, 2] > 0, first, lambda: nothing(SWAP(wires=(0, 2))))
-    tj.adjoint(lambda a: (CNOT(wires=(2, 0)), part(a))[1])(angles[1, 1])
+    tj.programs.adjoint(lambda a: (CNOT(wires=(2, 0)), part(a))[1])(angles[1, 1])
 
 
 def word_rotation(angle: Any, word: str) -> None:
@@ -287,7 +287,7 @@ def word_rotation(angle: Any, word: str) -> None:
 
     basis()
     RZ(angle, wires=wires[-1])
-    tj.adjoint(basis)()
+    tj.programs.adjoint(basis)()
 
 
 def hydrogen(angles: Any) -> None:
@@ -360,13 +360,17 @@ def fit() -> None:
 
 def check_programs(angles: Any) -> None:
     """Compare the matrices of adjoint and controlled circuits."""
-    adjoint, controlled = tj.adjoint(mixed), lambda f: tj.ctrl(f, wires=(3,))
+    adjoint, controlled = tj.programs.adjoint(mixed), lambda f: tj.programs.ctrl(f, wires=(3,))
     back = lambda a: (mixed(a), adjoint(a))[1]
     pairs = {
         "a circuit and then its adjoint": (back, lambda a: None, 3),
         "the same with inverse gates": (Forward()(back), lambda a: None, 3),
-        "the adjoint of the adjoint": (tj.adjoint(adjoint), mixed, 3),
-        "the adjoint of the controlled": (tj.adjoint(controlled(mixed)), controlled(adjoint), 4),
+        "the adjoint of the adjoint": (tj.programs.adjoint(adjoint), mixed, 3),
+        "the adjoint of the controlled": (
+            tj.programs.adjoint(controlled(mixed)),
+            controlled(adjoint),
+            4,
+        ),
     }
     for name, (one, other, wires) in pairs.items():
         check(f"{name}, off", distance(one, other, angles, wires), 1e-12)
@@ -374,7 +378,7 @@ def check_programs(angles: Any) -> None:
 
 def check_cancelling() -> None:
     """Shorten a program with parts that undo each other, and check its state."""
-    longer = lambda angles: (hydrogen(angles), tj.adjoint(hydrogen)(0.5 * angles))[1]
+    longer = lambda angles: (hydrogen(angles), tj.programs.adjoint(hydrogen)(0.5 * angles))[1]
     program = Forward().rewrite(tj.capture(longer)(jnp.ones(3)))
     shorter = Cancel().rewrite(program)
     before, after = (sum(map(is_gate, p)) for p in (program, shorter))

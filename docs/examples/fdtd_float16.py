@@ -133,7 +133,7 @@ def bare(setup: Setup) -> Setup:
 
 def exact(x: Any) -> np.ndarray:
     """Return a number in SI as float64."""
-    stored, scale = (x.stored, x.scale) if type(x) is tj.Unitful else (x, 0)
+    stored, scale = (x.stored, x.scale) if type(x) is tj.Quantity else (x, 0)
     return np.ldexp(np.asarray(stored).astype(np.float64), scale)
 
 
@@ -191,7 +191,7 @@ def contenders(steps: int, console: Console) -> tuple[Comparison, Comparison, Co
     ours = tj.jit(tj.value_and_grad(transmitted, has_aux=True), check="off")
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", tj.ScaleWarning)
+        warnings.simplefilter("always", tj.errors.ScaleWarning)
         half = run(ours, problem)
     took = time.perf_counter() - start
     run(ours, problem)

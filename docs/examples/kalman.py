@@ -69,7 +69,7 @@ def predict(m: Model, now: Belief) -> Belief:
 def update(m: Model, before: Belief, y: Any) -> tuple[Belief, Any]:
     """Return the belief after an observation, and the logarithm of its likelihood."""
     # H P Hᵀ + R is a diagonal plus the low rank (H L)(H L)ᵀ with P = L Lᵀ
-    root = tj.cholesky(before.covariance).to_dense()
+    root = tj.linalg.cholesky(before.covariance).to_dense()
     seen = tj.LowRankUpdate(m.noise, m.sensors @ root)
     surprise = y - m.sensors @ before.mean
     cross = before.covariance @ m.sensors.T
@@ -112,7 +112,7 @@ def smooth(m: Model, beliefs: tuple[Belief, Belief]) -> Belief:
 
 def dense(log_process: Any, log_noise: Any, ys: Any) -> tuple[Any, Any]:
     """Compute the same by one normal distribution of all states and all observations."""
-    m = jax.tree.map(tj.destructure, model(log_process, log_noise), is_leaf=tj.is_structured)
+    m = jax.tree.map(tj.destructure, model(log_process, log_noise), is_leaf=tj.rules.is_structured)
     # Each state is a linear combination of the first state and of all pushes since.
     size = STATES * (TIMES + 1)
     parts = jnp.eye(size).reshape(TIMES + 1, STATES, size)

@@ -73,7 +73,7 @@ def signal_covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.Kronecker:
     return tj.Kronecker(deviation**2 * north, axis_covariance(columns, longitude))
 
 
-def covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.Sum:
+def covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.tangents.Sum:
     """Return the covariance of the record: two small matrices and a number."""
     signal = signal_covariance(theta, shape)
     return signal + tj.Scaled(tj.Identity(signal.shape[0]), jnp.exp(2 * theta[3]))
@@ -82,7 +82,7 @@ def covariance(theta: jax.Array, shape: tuple[int, int]) -> tj.Sum:
 def negative_log_likelihood(theta: jax.Array, heights: jax.Array) -> jax.Array:
     """Return the exact `-log p(heights)`, after subtraction of the mean."""
     y = (heights - jnp.mean(heights)).reshape(-1)
-    squares, logdet = tj.inv_quad_logdet(covariance(theta, heights.shape), y)
+    squares, logdet = tj.linalg.inv_quad_logdet(covariance(theta, heights.shape), y)
     return (squares + logdet + y.size * jnp.log(2 * jnp.pi)) / 2
 
 
@@ -154,8 +154,10 @@ def uneven_noise(theta: np.ndarray, heights: jax.Array, console: Console) -> Non
     signal = signal_covariance(theta, heights.shape)
     uneven = jnp.linspace(1.0, 3.0, rows)[:, None] * jnp.ones(columns)
     noise = jnp.exp(2 * theta[3]) * uneven.reshape(-1)
-    a = tj.Sum(signal, tj.Diagonal(noise))
-    like = tj.factorize(tj.Sum(signal, tj.Scaled(tj.Identity(noise.size), jnp.mean(noise))))
+    a = tj.tangents.Sum(signal, tj.Diagonal(noise))
+    like = tj.factorize(
+        tj.tangents.Sum(signal, tj.Scaled(tj.Identity(noise.size), jnp.mean(noise)))
+    )
     y = (heights - jnp.mean(heights)).reshape(-1)
     solver = lineax.CG(rtol=1e-4, atol=1e-4)
     solve = jax.jit(lambda a, y, p: tj.solve(a, y, solver=solver, options={"preconditioner": p}))

@@ -105,7 +105,7 @@ def gradient(names: list[str], system: System, console: Console) -> None:
     earth, mars = names.index("earth"), names.index("mars")
     distance = lambda position: tnp.linalg.norm(position[earth] - position[mars]).to("m")
 
-    @tj.discharge
+    @tj.refs.discharge
     def in_place(system: System) -> Any:
         position, velocity = tj.new_ref((system.position, system.velocity))
         move(position, velocity, system.mass, STEP, steps=STEPS)

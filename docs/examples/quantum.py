@@ -1,14 +1,14 @@
 """A language of quantum circuits in captured programs; `circuits.py` shows it at work.
 
 A circuit is a Python function that makes gates and returns nothing. Gates are classes with the
-metaclass `tj.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in their order, also in
-`tj.for_loop`, `tj.cond`, `tj.adjoint` and `tj.ctrl`. An interpreter gives a circuit its meaning.
+metaclass `tj.programs.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in their order, also in
+`tj.programs.for_loop`, `tj.cond`, `tj.programs.adjoint` and `tj.programs.ctrl`. An interpreter gives a circuit its meaning.
 `Run` moves a state vector through Kronecker products. `Forward` makes the gates of adjoint
 sub-circuits backwards and inverted.
 
     def bell(angle):
         H(wires=0)
-        tj.ctrl(lambda: nothing(RX(angle, wires=1)), wires=(0,))()
+        tj.programs.ctrl(lambda: nothing(RX(angle, wires=1)), wires=(0,))()
 
     state = run(bell, ground(2))(0.3)
 
@@ -36,7 +36,7 @@ def nothing(_: Any) -> None:
 # -- gates -------------------------------------------------------------------------------------
 
 
-class Gate(metaclass=tj.CaptureMeta):
+class Gate(metaclass=tj.programs.CaptureMeta):
     """A gate without parameters that is its own inverse; `wires` may be traced integers."""
 
     symbols: tuple[str, ...] = ()  # the drawing on each of its wires
@@ -78,14 +78,14 @@ class CNOT(X):
     symbols = ("●", "X")
 
     def matrix(self, dtype: Any) -> Any:
-        return tj.ctrl(super().matrix(dtype))
+        return tj.programs.ctrl(super().matrix(dtype))
 
 
 class CZ(Z):
     symbols = ("●", "Z")
 
     def matrix(self, dtype: Any) -> Any:
-        return tj.ctrl(super().matrix(dtype))
+        return tj.programs.ctrl(super().matrix(dtype))
 
 
 class SWAP(Gate):
@@ -135,17 +135,17 @@ def is_gate(equation: Any) -> bool:
     return equation.kind == "class" and issubclass(equation.target, Gate)
 
 
-def makes_gates(program: tj.Program) -> bool:
+def makes_gates(program: tj.programs.Program) -> bool:
     """True if a program, or a loop or branch in it, makes a gate."""
     return any(is_gate(e) or any(map(makes_gates, e.programs.values())) for e in program)
 
 
-class Meaning(tj.Interpreter):
+class Meaning(tj.programs.Interpreter):
     """The base of meanings; it rejects equations with gates inside and no handler."""
 
     def default(self, equation, *args: Any, **kwargs: Any) -> Any:
         if any(map(makes_gates, equation.programs.values())):
-            known = "`tj.for_loop`, `tj.cond`, `tj.adjoint`, `tj.ctrl` and Python"
+            known = "`tj.programs.for_loop`, `tj.cond`, `tj.programs.adjoint`, `tj.programs.ctrl` and Python"
             raise TypeError(f"{equation.name}: cannot hold gates. Build circuits with {known}.")
         return super().default(equation, *args, **kwargs)
 
@@ -190,7 +190,7 @@ class Run(Meaning):
     """Run a circuit on a state vector; wire 0 is the slowest index.
 
     Loops and branches carry the state beside their own values. A sub-circuit is a linear map, and
-    `tj.adjoint` transposes this map.
+    `tj.programs.adjoint` transposes this map.
     """
 
     def __init__(self, state: Any) -> None:
@@ -208,36 +208,38 @@ class Run(Meaning):
 
         return carried
 
-    @tj.handles(Gate)
+    @tj.programs.handles(Gate)
     def gate(self, equation, *args: Any, **kwargs: Any) -> Gate:
         gate = self.default(equation, *args, **kwargs)
         matrix, wires = gate.matrix(self.state.dtype), gate.wires
         for values, places in self.controls:
-            matrix, wires = tj.ctrl(matrix, control=values), (*places, *wires)
+            matrix, wires = tj.programs.ctrl(matrix, control=values), (*places, *wires)
         self.state = apply(matrix, wires, self.state)
         return gate
 
-    @tj.handles(tj.for_loop)
+    @tj.programs.handles(tj.programs.for_loop)
     def for_loop(self, equation, body, start, stop, step, *state: Any) -> Any:
         def once(i: Any, quantum: Any, state: Any) -> Any:
             quantum, out = self.carrying(body)(quantum, i, *state)
             return quantum, as_state(out, state)
 
-        self.state, out = tj.for_loop(start, stop, step)(once)(self.state, state)
+        self.state, out = tj.programs.for_loop(start, stop, step)(once)(self.state, state)
         return out[0] if len(state) == 1 else out
 
-    @tj.handles(tj.cond)
+    @tj.programs.handles(tj.cond)
     def cond(self, equation, predicate, *branches: Any) -> Any:
         true, false, *operands = branches
         taken = self.carrying(true), self.carrying(false)
         self.state, out = tj.cond(predicate, *taken, self.state, *operands)
         return out
 
-    @tj.handles(tj.adjoint)
+    @tj.programs.handles(tj.programs.adjoint)
     def adjoint(self, equation, f: Any, *args: Any, **kwargs: Any) -> None:
-        self.state = tj.adjoint(lambda q: self.carrying(f)(q, *args, **kwargs)[0])(self.state)
+        self.state = tj.programs.adjoint(lambda q: self.carrying(f)(q, *args, **kwargs)[0])(
+            self.state
+        )
 
-    @tj.handles(tj.ctrl)
+    @tj.programs.handles(tj.programs.ctrl)
     def ctrl(self, equation, f: Any, values, wires: Any, *args: Any, **kwargs: Any) -> None:
         self.controls.append((values, wires))
         f(*args, **kwargs)
@@ -317,34 +319,34 @@ class Forward(Meaning):
             self.made = (backward, *self.made)
         return self.turned(0, forward)()
 
-    @tj.handles(Gate)
+    @tj.programs.handles(Gate)
     def gate(self, equation, *args: Any, **kwargs: Any) -> Any:
         make = lambda: self.sense and self.default(equation, *args, **kwargs)
         return self.later(lambda: equation.target.inverse(*args, **kwargs), make)
 
-    @tj.handles(tj.cond, tj.ctrl)
+    @tj.programs.handles(tj.cond, tj.programs.ctrl)
     def branches(self, equation, *args: Any, **kwargs: Any) -> Any:
-        again = lambda: tj.Interpreter.default(self, equation, *args, **kwargs)
+        again = lambda: tj.programs.Interpreter.default(self, equation, *args, **kwargs)
         return self.later(again, again)
 
-    @tj.handles(tj.adjoint)
+    @tj.programs.handles(tj.programs.adjoint)
     def adjoint(self, equation, f: Any, *args: Any, **kwargs: Any) -> None:
         turned = lambda sense: self.turned(sense, f)(*args, **kwargs)
         self.later(lambda: turned(1), lambda: turned(-self.sense))
 
-    @tj.handles(tj.for_loop)
+    @tj.programs.handles(tj.programs.for_loop)
     def for_loop(self, equation, body, start, stop, step, *state: Any) -> Any:
-        forward = lambda: tj.for_loop(start, stop, step)(body)(*state)
+        forward = lambda: tj.programs.for_loop(start, stop, step)(body)(*state)
         ahead = lambda state, i: (as_state(body(i, *state), state), state)
 
         def backward() -> None:
             last = range(start, stop, step)[::-1]
             if not state:
-                tj.for_loop(last.start, last.stop, last.step)(body)()
+                tj.programs.for_loop(last.start, last.stop, last.step)(body)()
             elif last:  # each iteration needs its own state: a pass without gates collects them
                 indices = jnp.arange(start, stop, step)
                 states = tj.scan(self.turned(0, ahead), state, indices)[1]
                 at = lambda k: jax.tree.map(lambda x: x[k], (indices, *states))
-                tj.for_loop(len(last) - 1, -1, -1)(lambda k: nothing(body(*at(k))))()
+                tj.programs.for_loop(len(last) - 1, -1, -1)(lambda k: nothing(body(*at(k))))()
 
         return self.later(backward, forward if state or self.sense > 0 else lambda: ())

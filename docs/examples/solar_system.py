@@ -56,7 +56,7 @@ def differs(a: Any, b: Any) -> float:
     return float(tnp.max(tnp.abs(a - b)) / tnp.max(tnp.abs(b)))
 
 
-def energy_and_its_gradient(names: list[str], system: System, console: Console) -> tj.Unitful:
+def energy_and_its_gradient(names: list[str], system: System, console: Console) -> tj.Quantity:
     """Check one gradient of the energy: the forces, the momenta and the specific energies."""
     energy, slope = tj.value_and_grad(total_energy)(system)
     console.print(f"total energy: {energy.to('J'):.6e}", highlight=False)
@@ -111,7 +111,7 @@ def tides(names: list[str], system: System, console: Console) -> None:
 
 def follow(
     names: list[str], system: System, seen: Observations, console: Console
-) -> dict[str, tj.Unitful]:
+) -> dict[str, tj.Quantity]:
     """Compare two years of motion, by Newton's law and with Einstein, with the ephemeris."""
     errors, samples = {}, len(seen.time) - 1
     table = Table(

@@ -109,7 +109,7 @@ def year(c: Any, first: int, second: int) -> Callable[..., Any]:
 
 def exact(x: Any) -> np.ndarray:
     """Return a number in SI as float64."""
-    stored, scale = (x.stored, x.scale) if type(x) is tj.Unitful else (x, 0)
+    stored, scale = (x.stored, x.scale) if type(x) is tj.Quantity else (x, 0)
     return np.ldexp(np.asarray(stored).astype(np.float64), scale)
 
 
@@ -131,7 +131,7 @@ def together(names: list[str], system: System) -> tuple[list[str], System]:
     return [names[i] for i in others], merged
 
 
-def given(system: System, dtype: Any) -> tuple[System, tj.Unitful]:
+def given(system: System, dtype: Any) -> tuple[System, tj.Quantity]:
     """Return the system and the interval in a dtype, after rounding to float32."""
     with jax.enable_x64(True):
         rounded = [q.stored.astype(np.float32).astype(dtype) for q in system]
@@ -141,7 +141,7 @@ def given(system: System, dtype: Any) -> tuple[System, tj.Unitful]:
 
 def stripped(arguments: Any) -> Any:
     """Return the same numbers in SI as plain arrays."""
-    return jax.tree.map(lambda q: q.stored, arguments, is_leaf=lambda x: type(x) is tj.Unitful)
+    return jax.tree.map(lambda q: q.stored, arguments, is_leaf=lambda x: type(x) is tj.Quantity)
 
 
 class Result:

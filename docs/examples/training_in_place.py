@@ -71,7 +71,7 @@ def step_in_place(p: Any, momenta: Any, gradient: Any, data: Any) -> Any:
 
 def is_whole(x: Any) -> bool:
     """True if a node of a tree of Refs reads as one array."""
-    return isinstance(x, tj.StructuredRef | jax.Ref)
+    return isinstance(x, tj.refs.StructuredRef | jax.Ref)
 
 
 @jax.jit
@@ -103,7 +103,7 @@ def main() -> int:
     """Train twice, compare; 1 if something differs."""
     plain = parameters()
     momenta = jax.tree.map(jnp.zeros_like, plain)
-    refs, moving, gradient = tj.new_ref(plain), tj.new_ref(momenta), tj.zero_refs(plain)
+    refs, moving, gradient = tj.new_ref(plain), tj.new_ref(momenta), tj.refs.zero_refs(plain)
     size = sum(x.nbytes for x in jax.tree.leaves(plain))
     data = batches(jax.random.key(1))
     own = memory(step_in_place.lower(refs, moving, gradient, data).compile(), size)
@@ -123,7 +123,7 @@ def main() -> int:
         if i % 20 == 0 or i == STEPS - 1:
             print(f"step {i:2}: loss {float(value):.4f}, without Refs {float(expected):.4f}")
 
-    trained = tj.freeze(refs)
+    trained = tj.refs.freeze(refs)
     pairs = zip(jax.tree.leaves(trained), jax.tree.leaves(plain), strict=True)
     apart = max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)
     kinds = {name: type(x).__name__ for name, x in trained.items()}

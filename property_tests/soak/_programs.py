@@ -154,7 +154,7 @@ class Program:
             return f"jnp.array({numbers(value)}{last}"
         held, power = scaled(value, self.dtype)
         scale = f", scale={power}" if power else ""
-        return f"tj.Unitful(jnp.array({numbers(held)}, dtype), {self.units[place]!r}{scale})"
+        return f"tj.Quantity(jnp.array({numbers(held)}, dtype), {self.units[place]!r}{scale})"
 
     def script(self, expected: list[PyTree]) -> str:
         """Return a standalone script that shows every call."""

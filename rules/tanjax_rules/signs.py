@@ -17,10 +17,10 @@ def oriented(factors: tuple[SquareMatrix, ...]) -> list[SquareMatrix]:
     out = list(factors)
     unknown = [i for i, f in enumerate(factors) if not is_positive(f) and 0 not in f.shape]
     for i in unknown[:-1]:
-        trace = jnp.real(jnp.sum(tj.diagonal(out[i])))
+        trace = jnp.real(jnp.sum(tj.linalg.diagonal(out[i])))
         sign = jnp.where(trace < 0, -1, 1).astype(trace.dtype)
-        out[i], last = tj.multiply(out[i], sign), unknown[-1]
-        out[last] = tj.multiply(out[last], sign)
+        out[i], last = tj.linalg.multiply(out[i], sign), unknown[-1]
+        out[last] = tj.linalg.multiply(out[last], sign)
     return out
 
 

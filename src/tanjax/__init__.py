@@ -1,27 +1,19 @@
-"""tanjax: an autodiff rule framework with natural and structural tangents, on JAX."""
+"""tanjax: an autodiff rule framework with natural and structural tangents, on JAX.
 
+`__all__` lists the names for programs of every kind. Names of one theme are in `errors`, `linalg`,
+`programs`, `refs`, `rules` and `tangents`. All of them are importable from here, too.
+"""
+
+import importlib
 from typing import TYPE_CHECKING
 
-from . import rules as rules, units as units
-from ._errors import (
-    AliasError as AliasError,
-    CaptureError as CaptureError,
-    CaptureWarning as CaptureWarning,
-    CheckFailure as CheckFailure,
-    ConvergenceError as ConvergenceError,
-    CotangentError as CotangentError,
-    DensifyWarning as DensifyWarning,
-    HiddenCotangentWarning as HiddenCotangentWarning,
-    MutationError as MutationError,
-    NoRuleError as NoRuleError,
-    NotDefiniteError as NotDefiniteError,
-    RegistrationError as RegistrationError,
-    RulePackError as RulePackError,
-    RulePackWarning as RulePackWarning,
-    ScaleError as ScaleError,
-    ScaleWarning as ScaleWarning,
-    ShapeError as ShapeError,
-    UnitError as UnitError,
+from . import (
+    errors as errors,
+    linalg as linalg,
+    refs as refs,
+    rules as rules,
+    tangents as tangents,
+    units as units,
 )
 from ._version import __version__ as __version__
 from .arrays import (
@@ -76,13 +68,58 @@ from .capture import (
     Interpreter as Interpreter,
     Program as Program,
     adjoint as adjoint,
+    associative_scan as associative_scan,
     capture as capture,
+    checkpoint as checkpoint,
+    cond as cond,
     ctrl as ctrl,
     for_loop as for_loop,
+    fori_loop as fori_loop,
+    grad as grad,
     handles as handles,
+    hessian as hessian,
     higher_order as higher_order,
+    jacfwd as jacfwd,
+    jacobian as jacobian,
+    jacrev as jacrev,
+    jit as jit,
+    jvp as jvp,
+    linearize as linearize,
+    map as map,
+    scan as scan,
+    switch as switch,
+    value_and_grad as value_and_grad,
+    vjp as vjp,
+    vmap as vmap,
+    while_loop as while_loop,
 )
-from .frontends import concatenate as concatenate, lift as lift, stack as stack
+from .errors import (
+    AliasError as AliasError,
+    CaptureError as CaptureError,
+    CaptureWarning as CaptureWarning,
+    CheckFailure as CheckFailure,
+    ConvergenceError as ConvergenceError,
+    CotangentError as CotangentError,
+    DensifyWarning as DensifyWarning,
+    HiddenCotangentWarning as HiddenCotangentWarning,
+    MutationError as MutationError,
+    NoRuleError as NoRuleError,
+    NotDefiniteError as NotDefiniteError,
+    RegistrationError as RegistrationError,
+    RulePackError as RulePackError,
+    RulePackWarning as RulePackWarning,
+    ScaleError as ScaleError,
+    ScaleWarning as ScaleWarning,
+    ShapeError as ShapeError,
+    UnitError as UnitError,
+)
+from .frontends import (
+    concatenate as concatenate,
+    dot as dot,
+    lift as lift,
+    stack as stack,
+    vdot as vdot,
+)
 from .mutation import (
     GradientRefs as GradientRefs,
     InPlace as InPlace,
@@ -119,7 +156,6 @@ from .operations import (
     det as det,
     diagonal as diagonal,
     divide as divide,
-    dot as dot,
     eigh as eigh,
     eigvalsh as eigvalsh,
     expm as expm,
@@ -156,7 +192,7 @@ from .operations import (
     trace as trace,
     transpose as transpose,
 )
-from .quantities import Unitful as Unitful, quantity as quantity
+from .quantities import Quantity as Quantity, quantity as quantity
 from .registry import (
     Operation as Operation,
     as_custom_vjp as as_custom_vjp,
@@ -170,62 +206,66 @@ from .transforms import (
     free_coordinates as free_coordinates,
     scale_graph as scale_graph,
 )
-from .units import unit as unit
+from .units import (
+    unit as unit,
+)
 
-if not TYPE_CHECKING:  # under `tj.capture` each call of these is an equation
-    from .capture import (
-        associative_scan as associative_scan,
-        checkpoint as checkpoint,
-        cond as cond,
-        fori_loop as fori_loop,
-        grad as grad,
-        hessian as hessian,
-        jacfwd as jacfwd,
-        jacobian as jacobian,
-        jacrev as jacrev,
-        jit as jit,
-        jvp as jvp,
-        linearize as linearize,
-        map as map,
-        scan as scan,
-        switch as switch,
-        value_and_grad as value_and_grad,
-        vjp as vjp,
-        vmap as vmap,
-        while_loop as while_loop,
+Unitful = Quantity  # an alias: the first name of the class
+
+__all__ = [  # noqa: RUF022, by theme
+    # arrays
+    "AbstractArray", "Banded", "BlockDiagonal", "Circulant", "Dense", "Diagonal", "Fill",
+    "Hermitian", "Identity", "Kronecker", "KroneckerSum", "LowRank", "LowRankUpdate", "Outer",
+    "Permutation", "Scaled", "Sparse", "SymTridiagonal", "Symmetric", "Toeplitz", "Triangular",
+    "Tridiagonal", "Zero", "densify", "destructure",
+    # quantities
+    "Quantity", "quantity", "unit",
+    # derivatives
+    "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "value_and_grad",
+    "vjp",
+    # compilation, maps, loops, branches
+    "checkpoint", "cond", "fori_loop", "jit", "lift", "scale_graph", "scan", "vmap",
+    "while_loop",
+    # linear algebra
+    "det", "dot", "factorize", "inv", "logdet", "matmul", "norm", "solve", "trace", "vdot",
+    # programs, and functions that write in place
+    "capture", "inplace", "new_ref",
+    # for authors of operations, rules and array types
+    "custom_vjp", "operation", "register_array_type", "wrap_natural_pullback",
+    # what users catch
+    "DensifyWarning", "NoRuleError", "ShapeError", "UnitError",
+    # namespaces
+    "errors", "lax", "linalg", "numpy", "programs", "refs", "rules", "scale", "scipy",
+    "tangents", "testing", "units",
+]  # fmt: skip
+_AT_FIRST_USE = [
+    *("bridges", "lax", "numpy", "programs", "random", "scale", "scipy", "testing", "typing")
+]
+
+if TYPE_CHECKING:
+    from . import (
+        bridges as bridges,
+        lax as lax,
+        numpy as numpy,
+        programs as programs,
+        random as random,
+        scale as scale,
+        scipy as scipy,
+        testing as testing,
+        typing as typing,
     )
-else:  # outside of `tj.capture` these are the functions documented in `transforms`
-    from .transforms import (
-        associative_scan as associative_scan,
-        checkpoint as checkpoint,
-        cond as cond,
-        fori_loop as fori_loop,
-        grad as grad,
-        hessian as hessian,
-        jacfwd as jacfwd,
-        jacobian as jacobian,
-        jacrev as jacrev,
-        jit as jit,
-        jvp as jvp,
-        linearize as linearize,
-        map as map,
-        scan as scan,
-        switch as switch,
-        value_and_grad as value_and_grad,
-        vjp as vjp,
-        vmap as vmap,
-        while_loop as while_loop,
-    )
+    from .programs import passes as passes
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import a submodule at its first use, so that `import tanjax` stays fast."""
+        if name in _AT_FIRST_USE:
+            return importlib.import_module(f"tanjax.{name}")
+        if name == "passes":
+            return importlib.import_module("tanjax.programs").passes
+        raise AttributeError(f"module 'tanjax' has no attribute {name!r}")
 
 
-def __getattr__(name: str) -> object:
-    """Import a submodule at its first use, so that `import tanjax` stays fast."""
-    if name in ("bridges", "lax", "numpy", "scale", "scipy", "testing", "typing"):
-        import importlib
-
-        return importlib.import_module(f"tanjax.{name}")
-    if name == "passes":
-        from .capture import passes
-
-        return passes
-    raise AttributeError(f"module 'tanjax' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Return the names of `__all__`, without those that only remain importable."""
+    return list(__all__)

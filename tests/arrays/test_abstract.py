@@ -24,8 +24,8 @@ def arrays():
         tj.Identity(2),
         tj.Zero((2, 2)),
         tj.Outer(M[0], M[1]),
-        tj.Masked(jnp.asarray(M), "lower"),
-        tj.Sum(jnp.asarray(M), tj.Identity(2)),
+        tj.tangents.Masked(jnp.asarray(M), "lower"),
+        tj.tangents.Sum(jnp.asarray(M), tj.Identity(2)),
         tj.LowRank(M, M),
         tj.LowRankUpdate(tj.Identity(2), M[:, :1]),
         tj.Kronecker(M, tj.Identity(2)),
@@ -49,7 +49,7 @@ def test_repr_of_concrete_arrays_and_of_tracers(x):
 
 def test_repr_shows_small_numbers_but_not_rounding_errors():
     assert repr(tj.Diagonal([6.5e-11, 2e-11])) == "Diagonal(diag=[6.5e-11, 2.0e-11])"
-    assert repr(tj.Unitful(np.asarray(2e-5), "m")) == 'Unitful(2.e-05, "m")'
+    assert repr(tj.Quantity(np.asarray(2e-5), "m")) == 'Quantity(2.e-05, "m")'
     assert repr(tj.Diagonal([1.0, 1e-17])) == "Diagonal(diag=[1., 0.])"
 
 
@@ -89,7 +89,7 @@ def test_paths_name_the_fields():
 
 def test_integer_fields():
     x = tj.BlockDiagonal(tj.Diagonal([1, 2]), tj.Diagonal([3, 4]))
-    bar = tj.structural(x, jnp.ones((4, 4)))
+    bar = tj.tangents.structural(x, jnp.ones((4, 4)))
     assert {leaf.dtype for leaf in jax.tree.leaves(bar)} == {FLOAT0}
 
 
@@ -111,7 +111,7 @@ class Rotated(tj.AbstractArray):
         return 1j * jnp.diag(self.d)
 
     def pullback_of_destructure(self, natural):
-        return self.replace(d=1j * tj.diagonal(natural))
+        return self.replace(d=1j * tj.linalg.diagonal(natural))
 
 
 COMPLEX = np.array([[1.0 + 2j, 0.5j], [0.3 - 1j, 2.0]])
@@ -125,8 +125,8 @@ COMPLEX = np.array([[1.0 + 2j, 0.5j], [0.3 - 1j, 2.0]])
         tj.Scaled(tj.Diagonal(COMPLEX[1]), 2j),
         tj.Fill(1j, (2, 3)),
         tj.Outer(COMPLEX, COMPLEX),
-        tj.Sum(COMPLEX, tj.Diagonal(COMPLEX[0])),
-        tj.Masked(COMPLEX, "lower"),
+        tj.tangents.Sum(COMPLEX, tj.Diagonal(COMPLEX[0])),
+        tj.tangents.Masked(COMPLEX, "lower"),
         tj.Zero((2, 2), complex),
         tj.Identity(2, complex),
         Rotated(jnp.asarray(COMPLEX[0])),

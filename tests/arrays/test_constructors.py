@@ -16,9 +16,9 @@ import tanjax as tj
 class Named(tj.AbstractArray):
     """Fields named as variables of the module that maps constructors."""
 
-    construct: jax.Array = tj.array_field(ndim=1)
-    of_batch: jax.Array = tj.array_field(ndim=1)
-    self_: float = tj.static_field(default=2.0)
+    construct: jax.Array = tj.rules.array_field(ndim=1)
+    of_batch: jax.Array = tj.rules.array_field(ndim=1)
+    self_: float = tj.rules.static_field(default=2.0)
 
     def to_dense(self):
         return jnp.outer(self.construct, self.of_batch) * self.self_
@@ -28,7 +28,7 @@ class Named(tj.AbstractArray):
 class Made(tj.AbstractArray):
     """A field with a default that is made."""
 
-    row: jax.Array = tj.array_field(ndim=1)
+    row: jax.Array = tj.rules.array_field(ndim=1)
     names: tuple = dataclasses.field(default_factory=tuple, metadata={"static": True})
 
     def to_dense(self):

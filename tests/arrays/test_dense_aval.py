@@ -15,7 +15,7 @@ class Corner(tj.AbstractArray):
     """Numbers in the first row of a square; of a batch `to_dense` would form one matrix."""
 
     row: jax.Array
-    n: int = tj.static_field()
+    n: int = tj.rules.static_field()
     core_ndim = 2
 
     def to_dense(self):

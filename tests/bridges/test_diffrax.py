@@ -158,14 +158,14 @@ def test_one_leaf_with_a_tolerance_and_a_half_life_in_hours():
 def test_plain_time_and_plain_state():
     solution = decay(jnp.array(2.0), 1.0, 3.0)
     np.testing.assert_allclose(solution.ys, [2 * np.exp(-3.0)], rtol=1e-6)
-    assert not tj.is_structured(solution.ts)
+    assert not tj.rules.is_structured(solution.ts)
 
 
 def test_temperatures_in_degrees():
     """On a scale with an offset the state is a point, its rate a difference."""
-    room = tj.Unitful(20.0, "degC")
+    room = tj.Quantity(20.0, "degC")
     cooling = diffrax.ODETerm(lambda t, y, rate: -rate * (y - room))
-    start, saveat = tj.Unitful(80.0, "degC"), SaveAt(t1=True, dense=True)
+    start, saveat = tj.Quantity(80.0, "degC"), SaveAt(t1=True, dense=True)
     solution = diffeqsolve(
         cooling, diffrax.Tsit5(), 0.0, 60 * s, 1 * s, start, 0.02 / s, saveat=saveat
     )

@@ -51,7 +51,7 @@ def test_values_tags_and_units(kind):
     if not lineax.is_diagonal(operator):
         assert {p for p in PREDICATES if p(operator)} == expected_tags
     b = jnp.asarray(B, dense.dtype)
-    solution = linear_solve(tj.Unitful(matrix, "kN/m"), b * tj.unit("N")).value
+    solution = linear_solve(tj.Quantity(matrix, "kN/m"), b * tj.unit("N")).value
     assert solution.unit == tj.unit("N m/kN")
     np.testing.assert_allclose(
         solution.to_value("mm"), np.linalg.solve(dense, B), rtol=1e-12, atol=1e-14
@@ -87,7 +87,7 @@ def test_tridiagonal_operators_of_others():
 @pytest.mark.parametrize("kind", ["dense", "diagonal", "definite", "lower", "update"])
 def test_gradients_agree_with_ours_in_true_units(kind, compiled):
     """The energy b·A⁻¹b: natural gradients by lineax and by `tj.solve`."""
-    matrix = tj.Unitful(MATRICES[kind][0], "N/cm")
+    matrix = tj.Quantity(MATRICES[kind][0], "N/cm")
     b = B * tj.unit("N")
     by_lineax = lambda a, b: (b * linear_solve(a, b).value).sum()
     by_tanjax = lambda a, b: (b * tj.solve(a, b)).sum()
@@ -136,7 +136,7 @@ def test_an_operator_has_no_unit():
 @tj.register_array_type(linear=True, injective=True)
 class SymmetricToeplitz(tj.AbstractArray):
     column: jax.Array
-    definite: bool = tj.static_field(default=False)
+    definite: bool = tj.rules.static_field(default=False)
 
     def to_dense(self):
         n = self.column.shape[0]

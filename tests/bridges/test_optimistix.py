@@ -97,7 +97,7 @@ CONSTANT = optimistix.FixedPointIteration(1e-12, 1e-12)
         (2.0, 1.0, 2.0),
         (2.0 * tj.unit("m/km"), 1.0, 0.002),
         (0.5, 1.0 * tj.unit("percent"), 50.0),
-        (tj.Unitful(20.0, "degC"), 1.0 * tj.unit("K"), 293.15),
+        (tj.Quantity(20.0, "degC"), 1.0 * tj.unit("K"), 293.15),
     ],
     ids=str,
 )
@@ -206,7 +206,7 @@ STARTS = {
 def test_solvers_of_second_order_find_structured_unknowns(solver, start, whole):
     """The Jacobian by stored numbers is singular; by those that are free it is not."""
     columns = np.random.default_rng(0).normal(size=(3, 10))
-    target = tj.restructure(start, TARGET) @ columns
+    target = tj.tangents.restructure(start, TARGET) @ columns
     unknown = (lambda p: p) if whole else (lambda p: p["a"])
     residual = lambda p, _: unknown(p) @ columns - target
     found = unknown(

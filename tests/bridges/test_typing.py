@@ -52,7 +52,7 @@ length = tj.Diagonal([1.0, 2.0]) * tj.unit("cm")
         (length, Quantity["m", Float[Array, "n n"]], False),
         ({"a": [speed, speed]}, PyTree[Quantity["m/s"]], True),
         ({"a": [speed, length]}, PyTree[Quantity["m/s"]], False),
-        (tj.Unitful(20.0, "degC"), Quantity["temperature"], True),
+        (tj.Quantity(20.0, "degC"), Quantity["temperature"], True),
     ],
     ids=str,
 )
@@ -62,10 +62,10 @@ def test_isinstance_checks_shape_dtype_and_unit(value, annotation, expected):
 
 def test_named_dimensions():
     """A name of a dimension goes before a unit: `mass` would be read as milliarcseconds."""
-    assert isinstance(tj.Unitful(1.0, "g"), Quantity["mass"])
-    assert isinstance(tj.Unitful(1.0, "eV"), Quantity["energy"])
-    assert isinstance(tj.Unitful(1.0, "deg"), Quantity["angle"])
-    assert not isinstance(tj.Unitful(1.0, "mas"), Quantity["mass"])
+    assert isinstance(tj.Quantity(1.0, "g"), Quantity["mass"])
+    assert isinstance(tj.Quantity(1.0, "eV"), Quantity["energy"])
+    assert isinstance(tj.Quantity(1.0, "deg"), Quantity["angle"])
+    assert not isinstance(tj.Quantity(1.0, "mas"), Quantity["mass"])
 
 
 def test_annotations_are_cached_and_spelled_as_in_the_source():
@@ -183,7 +183,7 @@ def test_checked_follows_containers_and_unions():
         return (pair[0], *rest)
 
     x, t = 1.0 * metre, 1.0 * second
-    assert len(function((x, t), x, x, table={"a": [t]}, rate=1, mass=tj.Unitful(1.0, "g"))) == 3
+    assert len(function((x, t), x, x, table={"a": [t]}, rate=1, mass=tj.Quantity(1.0, "g"))) == 3
     for call, told in [
         (lambda: function((x, x)), r"`pair`\[1\]"),
         (lambda: function((x, t), x, t), r"`rest\[1\]`"),

@@ -10,7 +10,7 @@ import tanjax as tj
 pytestmark = pytest.mark.core
 
 
-class Gate(metaclass=tj.CaptureMeta):
+class Gate(metaclass=tj.programs.CaptureMeta):
     def __init__(self, angle, wires=0):
         if isinstance(wires, tuple) and len(wires) > 2:
             raise ValueError("at most two wires")
@@ -26,12 +26,12 @@ class Tilted(Gate):
         self.axis = "tilted"
 
 
-class Other(metaclass=tj.CaptureMeta):
+class Other(metaclass=tj.programs.CaptureMeta):
     def __init__(self, angle):
         self.angle = angle
 
 
-class Pair(metaclass=tj.CaptureMeta):
+class Pair(metaclass=tj.programs.CaptureMeta):
     def __init__(self, first, second):
         self.parts = {"first": first, "second": second}
 
@@ -66,7 +66,7 @@ def test_instance_outside_of_capture_is_plain():
     assert isinstance(gate, Gate)
     assert type(gate.angle) is float
     assert not isinstance(gate, jax.Array)
-    assert not tj.is_structured(gate)
+    assert not tj.rules.is_structured(gate)
     assert "Gate" not in str(jax.make_jaxpr(lambda x: Gate(x).angle)(0.5))
     assert jax.tree.structure(gate) != jax.tree.structure(other)
     with pytest.raises((TypeError, ValueError)):
@@ -79,8 +79,8 @@ def test_subclass_is_a_class_of_its_own(float32):
     assert "b:Tilted<f32[], axis='tilted', wires=(1, 2)> = Tilted a" in str(program)
     seen = []
 
-    class Count(tj.Interpreter):
-        @tj.handles(Gate)
+    class Count(tj.programs.Interpreter):
+        @tj.programs.handles(Gate)
         def gate(self, equation, *args, **kwargs):
             seen.append(equation.name)
             return self.default(equation, *args, **kwargs)
@@ -117,12 +117,12 @@ def test_constructors_that_fail_raise_while_tracing():
         tj.capture(lambda x: Gate(x, wires=(0, 1, 2)))(0.5)
     with pytest.raises(ValueError, match="dictionary"):
 
-        class Slotted(metaclass=tj.CaptureMeta):
+        class Slotted(metaclass=tj.programs.CaptureMeta):
             __slots__ = ("a",)
 
 
 def test_instance_without_numbers_is_an_equation(float32):
-    class Barrier(metaclass=tj.CaptureMeta):
+    class Barrier(metaclass=tj.programs.CaptureMeta):
         def __init__(self, wires):
             self.wires = wires
 
@@ -149,16 +149,20 @@ def test_unused_instances_stay_in_order(float32):
         Gate(x, wires=2)
 
     program = tj.capture(circuit)(0.5)
-    assert names(program) == names(tj.Interpreter().rewrite(program)) == ["Gate", "Other", "Gate"]
+    assert (
+        names(program)
+        == names(tj.programs.Interpreter().rewrite(program))
+        == ["Gate", "Other", "Gate"]
+    )
     assert program(0.5) is None
 
 
 def in_adjoint_of_ctrl(a):
-    tj.adjoint(tj.ctrl(lambda a, k: Gate(a, wires=k) and None, wires=(0,)))(a, 1)
+    tj.programs.adjoint(tj.programs.ctrl(lambda a, k: Gate(a, wires=k) and None, wires=(0,)))(a, 1)
 
 
 WITHOUT_RESULTS = {
-    "loop": lambda a: tj.for_loop(0, 2)(lambda i: Gate(a, wires=i) and None)(),
+    "loop": lambda a: tj.programs.for_loop(0, 2)(lambda i: Gate(a, wires=i) and None)(),
     "branches": lambda a: tj.cond(a > 0, lambda: Gate(a) and None, lambda: None),
     "loop of JAX": lambda a: jax.lax.fori_loop(0, 2, lambda i, x: (Gate(x, wires=i), x)[1], a),
     "adjoint of ctrl": in_adjoint_of_ctrl,
@@ -168,7 +172,7 @@ WITHOUT_RESULTS = {
 @pytest.mark.parametrize("where", WITHOUT_RESULTS)
 def test_rewrite_keeps_equations_without_results_that_hold_instances(where):
     before = tj.capture(lambda a: (WITHOUT_RESULTS[where](a), None)[1])(0.5)
-    after = tj.Interpreter().rewrite(before)
+    after = tj.programs.Interpreter().rewrite(before)
     assert str(before).count("= Gate") == 1
     assert str(after) == str(before)
 
@@ -177,14 +181,14 @@ def test_adjoint_of_a_function_without_a_result_keeps_static_arguments():
     program = tj.capture(in_adjoint_of_ctrl)(0.5)
     assert program[0].programs["f"][0].params["wires"] == (0,)
     assert "wires=1" in str(program)
-    assert tj.adjoint(lambda: None)() is None
+    assert tj.programs.adjoint(lambda: None)() is None
 
 
 def test_loop_without_a_state_returns_nothing():
     assert [e.name for e in tj.capture(WITHOUT_RESULTS["loop"])(0.5)] == ["for_loop"]
-    assert tj.for_loop(0, 2)(lambda i: None)() == ()
+    assert tj.programs.for_loop(0, 2)(lambda i: None)() == ()
     with pytest.raises(TypeError):
-        tj.for_loop(0, 2)(lambda i, x, y: None)(1.0, 2.0)
+        tj.programs.for_loop(0, 2)(lambda i, x, y: None)(1.0, 2.0)
 
 
 def test_instances_are_results_of_loops_and_branches(float32):
@@ -208,21 +212,25 @@ def test_handlers_of_classes_follow_adjoints(float32):
         Gate(x)
         Other(x)
 
-    class Reverse(tj.Interpreter):
+    class Reverse(tj.programs.Interpreter):
         seen, turned = (), False
 
-        @tj.handles(Gate, Other)
+        @tj.programs.handles(Gate, Other)
         def gate(self, equation, a, **kwargs):
             self.seen += ((equation.name, self.turned),)
             return self.default(equation, a, **kwargs)
 
-        @tj.handles(tj.adjoint)
+        @tj.programs.handles(tj.programs.adjoint)
         def adjoint(self, equation, f, *args):
             self.turned = not self.turned
             f(*args)
             self.turned = not self.turned
 
-    whole = lambda x: (circuit(x), tj.adjoint(tj.adjoint(circuit))(x), tj.adjoint(circuit)(x))[0]
+    whole = lambda x: (
+        circuit(x),
+        tj.programs.adjoint(tj.programs.adjoint(circuit))(x),
+        tj.programs.adjoint(circuit)(x),
+    )[0]
     program = tj.capture(whole)(0.5)
     assert [e.name for e in program] == ["Gate", "Other", "adjoint", "adjoint"]
     assert [e.name for e in program[2].programs["f"]] == ["adjoint"]
@@ -236,7 +244,7 @@ def test_literals_are_numbers_of_python_and_numpy():
     """No handler sees the classes in which JAX keeps literals."""
     f = lambda a: (2 * a, Gate(0.25), a + np.float32(3))
     program = tj.capture(f)(jnp.ones((), jnp.float32))
-    again = tj.Interpreter().rewrite(program)
+    again = tj.programs.Interpreter().rewrite(program)
     values = [x.value for e in program for x in e.inputs if hasattr(x, "value")]
     assert all(type(v) in (float, np.float32) for v in values)
     assert type(values[1]) is float

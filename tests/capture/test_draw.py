@@ -26,7 +26,7 @@ def pyplot():
     pyplot.close("all")
 
 
-class Gate(metaclass=tj.CaptureMeta):
+class Gate(metaclass=tj.programs.CaptureMeta):
     """A class whose type and parameters are written as nobody should."""
 
     def __init__(self, angle, note):

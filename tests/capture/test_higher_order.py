@@ -69,10 +69,12 @@ EQUATIONS = {
     "scan": scanned,
     "scan ": lambda d, x: tj.scan(lambda c, _: (c * d, None), x, length=3),
     "fori_loop": lambda d, x: tj.fori_loop(0, 3, lambda i, c: on(d)(c) * (i + 1), x),
-    "for_loop": lambda d, x: tj.for_loop(3, 0, -1)(lambda i, c, s: (c * d + i, s + c))(x, x),
-    "for_loop ": lambda d, x: tj.for_loop(2, 2)(lambda i, c: c * d)(x),
+    "for_loop": lambda d, x: tj.programs.for_loop(3, 0, -1)(lambda i, c, s: (c * d + i, s + c))(
+        x, x
+    ),
+    "for_loop ": lambda d, x: tj.programs.for_loop(2, 2)(lambda i, c: c * d)(x),
     "cond": branch,
-    "switch": lambda d, x: tj.switch(2, [lambda x: x, lambda x: x * d, on(d)], x),
+    "switch": lambda d, x: tj.programs.switch(2, [lambda x: x, lambda x: x * d, on(d)], x),
     "grad": lambda d, x: tj.grad(loss, argnums=(0, 1))(tj.Diagonal(d), x)[1] * d,
     "value_and_grad": gradient_with_aux,
     "jacobian": lambda d, x: tj.jacobian(on(d))(x),
@@ -82,15 +84,17 @@ EQUATIONS = {
     "jit": lambda d, x: tj.jit(lambda x, n: x * d * n, static_argnums=1, scale=False)(x, 3),
     "vjp": pulled,
     "linearize": pushed,
-    "map": lambda d, x: tj.map(lambda r: tj.matmul(tj.Diagonal(d), x) * r, x),
-    "associative_scan": lambda d, x: tj.associative_scan(
+    "map": lambda d, x: tj.programs.map(lambda r: tj.matmul(tj.Diagonal(d), x) * r, x),
+    "associative_scan": lambda d, x: tj.programs.associative_scan(
         lambda a, b: a * b + jnp.sin(a), jnp.stack([d, x, d * x])
     ),
     "jacfwd": lambda d, x: tj.jacfwd(on(d))(x),
-    "adjoint": lambda d, x: tj.adjoint(
+    "adjoint": lambda d, x: tj.programs.adjoint(
         lambda d, x: tj.fori_loop(0, 2, lambda i, x: d * jnp.roll(x, 1), x)
     )(d, x),
-    "ctrl": lambda d, x: tj.ctrl(lambda d, x: d * x, (1, 0))(d, jnp.stack([x, 2 * x, 3 * x, x])),
+    "ctrl": lambda d, x: tj.programs.ctrl(lambda d, x: d * x, (1, 0))(
+        d, jnp.stack([x, 2 * x, 3 * x, x])
+    ),
 }
 
 
@@ -111,7 +115,7 @@ def test_while_loops_and_dynamic_bounds_have_forward_mode():
         a = tj.Diagonal(B)
         y = tj.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, heat(a, s[1])), (0, x))[1]
         y = tj.fori_loop(0, n, lambda i, y: heat(a, y), y)
-        return tj.for_loop(0, n, 2)(lambda i, y: y + i)(y)
+        return tj.programs.for_loop(0, n, 2)(lambda i, y: y + i)(y)
 
     program = assert_captures(f, 3, X, derivative=False)
     assert [e.name for e in program if e.programs] == ["while_loop", "fori_loop", "for_loop"]
@@ -200,8 +204,8 @@ def test_a_pullback_crosses_a_loop_and_handlers_see_its_calls():
     assert "Pullback<f64[3] -> f64[3]>" in str(program)
     assert [e.kind for e in body_of(program, "fori_loop")["body_fun"]] == ["pullback"]
 
-    class Twice(tj.Interpreter):
-        @tj.handles("pullback")
+    class Twice(tj.programs.Interpreter):
+        @tj.programs.handles("pullback")
         def pullback(self, equation, *args):
             return jax.tree.map(lambda x: 2 * x, self.default(equation, *args))
 
@@ -272,16 +276,16 @@ def test_controlled_functions_of_adjoints():
         [jnp.cos(t) * x[0] - jnp.sin(t) * x[1], jnp.sin(t) * x[0] + jnp.cos(t) * x[1]]
     )
     states = jnp.arange(8.0).reshape(4, 2)
-    f = lambda t, s: tj.ctrl(tj.adjoint(rotate), (0, 1))(t, s)
+    f = lambda t, s: tj.programs.ctrl(tj.programs.adjoint(rotate), (0, 1))(t, s)
     program = assert_captures(f, 0.3, states)
     out = program(0.3, states)
     np.testing.assert_allclose(out[1], rotate(-0.3, states[1]))
     assert is_same(out[np.array([0, 2, 3])], states[np.array([0, 2, 3])])
-    back = tj.adjoint(tj.ctrl(rotate, (0, 1)))(0.3, states)
+    back = tj.programs.adjoint(tj.programs.ctrl(rotate, (0, 1)))(0.3, states)
     np.testing.assert_allclose(back, out)
     inner = body_of(program, "ctrl")["f"]
     assert [e.name for e in inner] == ["adjoint"]
-    tree = tj.ctrl(lambda s: {"a": 2 * s["a"]}, (1,))({"a": states[:2]})
+    tree = tj.programs.ctrl(lambda s: {"a": 2 * s["a"]}, (1,))({"a": states[:2]})
     np.testing.assert_array_equal(tree["a"], states[:2] * np.array([[1.0], [2.0]]))
 
 
@@ -300,7 +304,7 @@ def test_shard_map_shows_its_body():
 # -- a higher-order function of one's own ----------------------------------------------------------
 
 
-@tj.higher_order(curried=True)
+@tj.programs.higher_order(curried=True)
 def repeat(func, n):
     def new_func(*args, **kwargs):
         return jax.lax.fori_loop(0, n, lambda _, a: func(*a, **kwargs), args)
@@ -345,7 +349,7 @@ def test_another_number_of_repetitions_is_no_new_trace(float32):
 def test_numbers_that_a_definition_passes_tell_its_programs_apart():
     """Also the sign of zero: a number is a parameter of what a function is traced to."""
 
-    @tj.higher_order
+    @tj.programs.higher_order
     def each(func, x):
         return [func(x, number) for number in (0.0, -0.0, 2.0, 3.0, 2.0)]
 
@@ -353,8 +357,8 @@ def test_numbers_that_a_definition_passes_tell_its_programs_apart():
     program = assert_captures(f, X, derivative=False)
     assert len(body_of(program, "each")) == 4
 
-    class Rows(tj.Interpreter):
-        @tj.handles("sin")
+    class Rows(tj.programs.Interpreter):
+        @tj.programs.handles("sin")
         def sin(self, equation, x):
             return jnp.stack([x, -x])  # no program was captured for this shape
 
@@ -369,4 +373,4 @@ def test_trips_of_a_loop_are_those_of_range(bounds):
     for i in range(*bounds):
         count, total = visit(i, count, total)
     for given in (bounds, tuple(map(jnp.asarray, bounds))):
-        assert tj.for_loop(*given)(visit)(0, 0) == (count, total)
+        assert tj.programs.for_loop(*given)(visit)(0, 0) == (count, total)

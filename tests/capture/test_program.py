@@ -51,7 +51,7 @@ def test_it_knows_its_arguments_and_results():
     assert jax.tree.structure(out) == program.out_tree
     assert out[1] == "n"
     assert program.name == "f"
-    with pytest.raises(tj.CaptureError, match=r"(?s)keyword name.*'n'.*'m'"):
+    with pytest.raises(tj.errors.CaptureError, match=r"(?s)keyword name.*'n'.*'m'"):
         program(D, X, name="m")
 
 

@@ -23,7 +23,7 @@ def algebra(m, x):
     """Operations, a factor that two share, a field of a result."""
     a = tj.Symmetric(m, definite=True)
     y = tj.solve(a, x) + CLOSED @ x
-    factor = tj.cholesky(a)
+    factor = tj.linalg.cholesky(a)
     return y * tj.logdet(a) + jnp.sum(jnp.sin(factor.data)), tj.Diagonal(y) @ factor
 
 
@@ -139,10 +139,10 @@ def test_program_is_that_of_the_identity_rewrite_and_of_its_own_capture(name):
     f, program = PROGRAMS[name], captured(name)
     for args in ((M, X), (M / 3, 2 * X)):  # outside of `jit`
         assert_equal(program(*args), f(*args))
-    again, twice = tj.Interpreter().rewrite(program), tj.capture(program)(M, X)
+    again, twice = tj.programs.Interpreter().rewrite(program), tj.capture(program)(M, X)
     assert str(again) == str(twice) == str(program)
     assert_equal(twice(M, X), program(M, X))
-    for g in (again, tj.Interpreter()(f)):
+    for g in (again, tj.programs.Interpreter()(f)):
         assert_equal(jax.jit(g)(M, X), jax.jit(program)(M, X))
 
 
@@ -172,7 +172,7 @@ def test_replay_inside_of_shard_map(f):
 
 def test_custom_jvp_inside_of_shard_map_is_refused():
     """JAX's `vmap` took the operation apart: its rule is that of values equal on all devices."""
-    with pytest.raises(tj.CaptureError, match=r"(?s)custom_jvp_call.*capture inside"):
+    with pytest.raises(tj.errors.CaptureError, match=r"(?s)custom_jvp_call.*capture inside"):
         jax.eval_shape(on_devices(captured("loops")), M, ROWS)
 
 
@@ -217,7 +217,7 @@ def test_other_arguments_are_refused(what):
     for call in (program, jax.jit(program, static_argnames="flag")):
         if call is not program and what == "static for an array":
             continue
-        with pytest.raises(tj.CaptureError, match="(?s)" + pattern):
+        with pytest.raises(tj.errors.CaptureError, match="(?s)" + pattern):
             call(*args, **{"flag": "off", **kwargs})
     assert_equal(program(*ARGS, flag="off"), given(*ARGS, flag="off"))
 

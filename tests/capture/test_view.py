@@ -28,7 +28,7 @@ def kinds(program):
 def test_a_construction_is_shown_at_its_first_use():
     def f(d, x):
         a = tj.Diagonal(d)
-        y = tj.multiply(x, x)
+        y = tj.linalg.multiply(x, x)
         return tj.solve(a, y)
 
     expected = """
@@ -62,7 +62,7 @@ def test_a_constructed_result_is_shown_at_the_end():
 
 def test_a_field_of_a_result_and_one_of_a_constructed_value():
     def f(m, d):
-        factor = tj.cholesky(tj.Symmetric(m, definite=True))
+        factor = tj.linalg.cholesky(tj.Symmetric(m, definite=True))
         return jnp.sin(factor.data), jnp.cos(factor.data), jnp.sin(tj.Diagonal(d).diag)
 
     expected = """
@@ -137,22 +137,22 @@ def test_a_structured_quantity_an_exponent_and_a_python_number():
 { lambda ; a:f64[3] m b:f64[3]. let
     c:f64[3] = a.stored
     d:Diagonal<f64[3]> = Diagonal c
-    e:Diagonal<f64[3]> m = Unitful d
+    e:Diagonal<f64[3]> m = Quantity d
     f:f64[3] 1/m = solve[Diagonal, Dense] e b
-    g:float km = Unitful 2.0
+    g:float km = Quantity 2.0
     h:f64[3] km = multiply b g
     i:f64[3,1] m = reshape a 3 1
   in (f, h, i) }
 """
     assert shown(f, D * M_, X) == expected
-    small = tj.Unitful(jnp.ones(2), "m", scale=40)
+    small = tj.Quantity(jnp.ones(2), "m", scale=40)
     assert tj.capture(lambda q: q)(small).inputs[0].type == f"f64[2] {small.label}"
 
 
 def test_where_structure_is_lost_is_said_in_the_line():
     a = tj.BlockDiagonal(M, jnp.eye(2))
     with tj.densify("allow"):
-        program = tj.capture(lambda a: (tj.expm(a @ a.mT), a[0], a.to_dense()))(a)
+        program = tj.capture(lambda a: (tj.linalg.expm(a @ a.mT), a[0], a.to_dense()))(a)
     lost = [e for e in program if e.lost]
     assert all(f"densify[{e.lost[0]}]" in str(program) for e in lost)
     assert [(e.kind, e.name, e.types) for e in program if e.kind == "helper"] == [
@@ -194,7 +194,7 @@ Point = collections.namedtuple("Point", "x y")
 
 def test_several_results_dicts_and_registered_nodes():
     def f(p, m):
-        values, vectors = tj.eigh(tj.Symmetric(m))
+        values, vectors = tj.linalg.eigh(tj.Symmetric(m))
         return {"v": Point(values, p.y), "none": None}, vectors
 
     program = tj.capture(f)(Point(D, X), M)
@@ -372,7 +372,7 @@ def test_an_empty_program_and_one_without_arguments():
     ]
 
 
-class Noted(metaclass=tj.CaptureMeta):
+class Noted(metaclass=tj.programs.CaptureMeta):
     def __init__(self, x, note):
         self.x, self.note = x, note
 

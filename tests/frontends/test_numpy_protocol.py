@@ -123,7 +123,7 @@ def test_pure_numbers_where_plain_ones_are_wanted():
     assert_quantity(np.percentile(q, 0.25 * m / m), "m", 1.0)
     assert_quantity(np.nanpercentile(q, [25.0, 50.0] * PERCENT), "m", [1.0, 2.0])
     assert_quantity(np.quantile(q, 25.0 * PERCENT), "m", 1.0)
-    assert_quantity(np.ldexp(3.0 * m, tj.Unitful(jnp.int32(2), "1")), "m", 12.0)
+    assert_quantity(np.ldexp(3.0 * m, tj.Quantity(jnp.int32(2), "1")), "m", 12.0)
     with pytest.raises(tj.UnitError, match="percentile: `q`"):
         np.percentile(q, 25.0 * m)
 

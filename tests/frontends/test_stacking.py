@@ -1,4 +1,4 @@
-"""`tj.stack` and `tj.concatenate`: a batch where one type holds it, otherwise dense, visibly."""
+"""`tj.linalg.stack` and `tj.linalg.concatenate`: a batch where one type holds it, otherwise dense, visibly."""
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,10 @@ def test_one_of_each_type_twice_is_a_batch_of_the_type():
     types = [t for t in tj.rules.registered_array_types() if t.__module__.startswith("tanjax.")]
     samples = [x for t in types for x in examples_of(t) if x.ndim == 2]
     with tj.densify("error"):
-        batches = jax.jit(lambda xs: [tj.stack([x, x]) for x in xs])(samples)
+        batches = jax.jit(lambda xs: [tj.linalg.stack([x, x]) for x in xs])(samples)
     for x, batch in zip(samples, batches, strict=True):
         assert batch.shape == (2, *x.shape)
-        assert tj.is_structured(batch)
+        assert tj.rules.is_structured(batch)
         if type(x) not in (tj.Identity, tj.Zero):
             assert type(batch) is type(x)
         np.testing.assert_array_equal(dense(batch), np.stack([dense(x)] * 2))
@@ -31,7 +31,7 @@ def test_one_of_each_type_twice_is_a_batch_of_the_type():
 def test_a_batch_has_several_places_for_a_new_axis(axis):
     x = tj.Toeplitz(np.arange(6.0).reshape(2, 3))
     with tj.densify("error"):
-        out = tj.stack([x, x + x, x], axis)
+        out = tj.linalg.stack([x, x + x, x], axis)
     assert isinstance(out, tj.Toeplitz)
     np.testing.assert_array_equal(dense(out), np.stack([dense(x), 2 * dense(x), dense(x)], axis))
 
@@ -49,7 +49,7 @@ def test_every_namespace_stacks_and_concatenates(module):
 
 def test_gradients_reach_every_array():
     def loss(xs):
-        return jnp.sum(tj.solve(tj.stack(xs), jnp.ones((2, 2, 1))))
+        return jnp.sum(tj.solve(tj.linalg.stack(xs), jnp.ones((2, 2, 1))))
 
     xs = [tj.Diagonal([1.0, 2.0]), tj.Diagonal([4.0, 5.0])]
     for x, g in zip(xs, jax.grad(loss)(xs), strict=True):
@@ -66,7 +66,7 @@ UNLIKE = {
 
 
 @pytest.mark.parametrize("case", UNLIKE)
-@pytest.mark.parametrize("join", [tj.stack, tj.concatenate])
+@pytest.mark.parametrize("join", [tj.linalg.stack, tj.linalg.concatenate])
 def test_stack_without_a_type_becomes_dense_visibly(join, case):
     arrays, axis = UNLIKE[case]
     with tj.densify("error"), pytest.raises(tj.NoRuleError, match=join.__name__):
@@ -80,24 +80,24 @@ def test_stack_without_a_type_becomes_dense_visibly(join, case):
 def test_a_promise_stays_only_where_all_make_it():
     plain, definite = tj.Symmetric(np.eye(2)), tj.Symmetric(np.eye(2), definite=True)
     with tj.densify("error"):
-        assert tj.stack([definite, definite]).definite
-        assert not tj.stack([definite, plain]).definite
+        assert tj.linalg.stack([definite, definite]).definite
+        assert not tj.linalg.stack([definite, plain]).definite
 
 
 def test_quantities_are_in_the_unit_of_the_first():
     x = tj.Diagonal([1.0, 2.0]) * tj.unit("km")
     y = tj.Diagonal([3.0, 4.0]) * tj.unit("m")
     with tj.densify("error"):
-        out = tj.stack([x, y])
+        out = tj.linalg.stack([x, y])
     assert isinstance(out.value, tj.Diagonal)
     np.testing.assert_allclose(out.to_value("m").diag, [[1000.0, 2000.0], [3.0, 4.0]])
     with pytest.raises(tj.UnitError):
-        tj.stack([x, tj.Diagonal([3.0, 4.0]) * tj.unit("s")])
+        tj.linalg.stack([x, tj.Diagonal([3.0, 4.0]) * tj.unit("s")])
     with tj.densify("allow"), pytest.raises(tj.UnitError):
-        tj.stack([x, tj.Diagonal([3.0, 4.0])])
+        tj.linalg.stack([x, tj.Diagonal([3.0, 4.0])])
 
 
-@pytest.mark.parametrize("join", [tj.stack, tj.concatenate])
+@pytest.mark.parametrize("join", [tj.linalg.stack, tj.linalg.concatenate])
 def test_arrays_that_do_not_fit_are_refused(join):
     eye = tj.Identity(2)
     for args, says in (

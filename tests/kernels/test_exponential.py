@@ -26,7 +26,7 @@ def companion(values):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.complex128])
 def test_entries_far_apart_keep_their_digits(dtype):
     turn = 1j if dtype is np.complex128 else 1.0
-    got = jax.jit(tj.expm)(jnp.asarray(ORDINARY * FAR * turn, dtype))
+    got = jax.jit(tj.linalg.expm)(jnp.asarray(ORDINARY * FAR * turn, dtype))
     want = scipy.linalg.expm(ORDINARY * turn) * FAR
     np.testing.assert_allclose(got, want, rtol=200 * np.finfo(dtype).eps)
 
@@ -36,7 +36,7 @@ def test_companion_matrix_is_that_of_scaled_states(dtype):
     a = companion([-6.00094776e-02, -1.37334693e09, -1.16936523e19, 1.001001e-12])
     units = 2.0 ** np.array([33.0, 0.0, -33.0, 0.0])
     want = scipy.linalg.expm(a / units[:, None] * units) * units[:, None] / units
-    got = tj.expm(jnp.asarray(a, dtype))
+    got = tj.linalg.expm(jnp.asarray(a, dtype))
     np.testing.assert_allclose(got, want, rtol=100 * np.finfo(dtype).eps)
     np.testing.assert_allclose(got[0, 2], -1.13470960e19, rtol=1e-6)
 
@@ -49,9 +49,13 @@ def test_large_entry_above_small_eigenvalues(last, dtype):
     want = [[np.e, 1e6 * (np.e - np.exp(last)) / (1 - last)], [0, np.exp(last)]]
     turned = tj.Triangular(a.T, lower=True)
     joined = tj.BlockDiagonal(jnp.asarray([[0.0, 1e18], [0.0, 0.0]], dtype), a)
-    for got in (tj.expm(a), tj.expm(turned).to_dense().T, tj.expm(joined.to_dense())[2:, 2:]):
+    for got in (
+        tj.linalg.expm(a),
+        tj.linalg.expm(turned).to_dense().T,
+        tj.linalg.expm(joined.to_dense())[2:, 2:],
+    ):
         np.testing.assert_allclose(got, want, rtol=20 * np.finfo(dtype).eps)
-    for got in (tj.expm(joined).to_dense(), tj.expm(joined.to_dense())):
+    for got in (tj.linalg.expm(joined).to_dense(), tj.linalg.expm(joined.to_dense())):
         np.testing.assert_allclose(got[:2, :2], [[1, 1e18], [0, 1]], rtol=20 * np.finfo(dtype).eps)
 
 
@@ -60,16 +64,16 @@ def test_blocks_joined_by_large_entries_and_a_complex_symmetric_matrix():
     joined = np.block([[turn, 1e9 * np.eye(2)], [np.zeros((2, 2)), fast]])
     units = 2.0 ** np.array([30.0, 30.0, 0.0, 0.0])
     want = scipy.linalg.expm(joined / units[:, None] * units) * units[:, None] / units
-    np.testing.assert_allclose(tj.expm(jnp.asarray(joined))[:2], want[:2], rtol=1e-13)
+    np.testing.assert_allclose(tj.linalg.expm(jnp.asarray(joined))[:2], want[:2], rtol=1e-13)
     symmetric = tj.Symmetric(jnp.asarray(ORDINARY + 2j * ORDINARY.T), "mean")
     want = scipy.linalg.expm(np.asarray(symmetric))
-    np.testing.assert_allclose(tj.expm(symmetric).to_dense(), want, rtol=1e-13)
+    np.testing.assert_allclose(tj.linalg.expm(symmetric).to_dense(), want, rtol=1e-13)
 
 
 def test_derivatives_of_a_badly_scaled_matrix_are_those_of_the_balanced_one():
     """Also in second order, for all matrices of a batch and inside a loop."""
     far = jnp.asarray(FAR)
-    scaled = lambda b: tj.expm(b * far) / far
+    scaled = lambda b: tj.linalg.expm(b * far) / far
     loss = lambda f: lambda b: jnp.sum(jnp.sin(f(b)))
     batch = jnp.stack([ORDINARY, ORDINARY.T])
     for derivative in (
@@ -90,9 +94,11 @@ def test_derivatives_of_a_badly_scaled_matrix_are_those_of_the_balanced_one():
 
 def test_numbers_at_the_ends_of_the_range_and_beyond():
     for bad in (np.nan, np.inf):
-        assert np.isnan(tj.expm(jnp.asarray([[0.0, bad], [1.0, 0.0]]))).all()
-    assert tj.expm(jnp.zeros((2, 0, 0))).shape == (2, 0, 0)
+        assert np.isnan(tj.linalg.expm(jnp.asarray([[0.0, bad], [1.0, 0.0]]))).all()
+    assert tj.linalg.expm(jnp.zeros((2, 0, 0))).shape == (2, 0, 0)
     edge = jnp.asarray([[0.0, 1e300], [1e-300, 0.0]])
     np.testing.assert_allclose(
-        tj.expm(edge), scipy.linalg.expm([[0, 1], [1, 0]]) * [[1, 1e300], [1e-300, 1]], rtol=1e-12
+        tj.linalg.expm(edge),
+        scipy.linalg.expm([[0, 1], [1, 0]]) * [[1, 1e300], [1e-300, 1]],
+        rtol=1e-12,
     )

@@ -34,7 +34,7 @@ def loss(run, unravel):
 
     def of(x):
         with tj.densify("allow"):
-            leaves = jax.tree.leaves(run(unravel(x)), is_leaf=tj.is_structured)
+            leaves = jax.tree.leaves(run(unravel(x)), is_leaf=tj.rules.is_structured)
             entries = jnp.concatenate([jnp.ravel(tj.destructure(leaf)) for leaf in leaves])
         return jnp.sum(jnp.sin(entries + 0.1 * np.arange(entries.size)))
 
@@ -44,17 +44,17 @@ def loss(run, unravel):
 @pytest.mark.parametrize(
     ("run", "a"),
     [
-        *((lambda a: tj.inv_quad_logdet(a, B), a) for a in (DENSE, BANDED, TRIDIAGONAL)),
+        *((lambda a: tj.linalg.inv_quad_logdet(a, B), a) for a in (DENSE, BANDED, TRIDIAGONAL)),
         *((lambda a: tj.factorize(a).inv_quad(B), a) for a in (TOEPLITZ, BLOCKS)),
         *((lambda a: tj.factorize(a).logdet(), a) for a in (TOEPLITZ, BLOCKS)),
-        *((lambda a: tj.lstsq(a, B[: a.shape[0]]), a) for a in (KRONECKER, CIRCULANT)),
-        (lambda a: tj.fractional_matrix_power(a, 0.3), BANDED),
+        *((lambda a: tj.linalg.lstsq(a, B[: a.shape[0]]), a) for a in (KRONECKER, CIRCULANT)),
+        (lambda a: tj.linalg.fractional_matrix_power(a, 0.3), BANDED),
         (tj.logdet, TOEPLITZ),
-        (tj.sqrtm, KRONECKER),
-        (tj.condition_number, TRIDIAGONAL),
-        (tj.pinv, CIRCULANT),
-        (lambda a: tj.qr(a).R, SYMMETRIC),
-        (lambda a: tj.lu(a).U, SYMMETRIC),
+        (tj.linalg.sqrtm, KRONECKER),
+        (tj.linalg.condition_number, TRIDIAGONAL),
+        (tj.linalg.pinv, CIRCULANT),
+        (lambda a: tj.linalg.qr(a).R, SYMMETRIC),
+        (lambda a: tj.linalg.lu(a).U, SYMMETRIC),
     ],
     ids=lambda x: type(x).__name__,
 )
@@ -77,7 +77,7 @@ def test_the_phase_of_complex_determinants(n):
     draw = lambda: jnp.asarray(RNG.normal(size=(n, n)) + 1j * RNG.normal(size=(n, n)))
     start, along, point = draw(), draw(), jnp.array([0.4, 0.6])
 
-    def each(s, t, slogdet=tj.slogdet):
+    def each(s, t, slogdet=tj.linalg.slogdet):
         sign, logarithm = slogdet(start + (s * t[0] + t[1] ** 2).astype(along.dtype) * along)
         return jnp.real((1 + 0.3j) * sign) * logarithm
 
@@ -165,13 +165,15 @@ def test_functions_with_rules():
     assert rounded(x).dtype == int
     both = tj.rules.custom_jvp(lambda x: (x, x.astype(int)))
     both.defjvp(lambda primals, tangents: (both(*primals), None))
-    with pytest.raises(tj.RegistrationError, match=r"<lambda>: results of a .* are floating"):
+    with pytest.raises(
+        tj.errors.RegistrationError, match=r"<lambda>: results of a .* are floating"
+    ):
         both(x)
 
 
 def test_linear_bodies_have_a_transpose():
     """JAX, and solvers by it, ask for the transpose of a product: the body is linear in columns."""
     a = SYMMETRIC
-    product = lambda b: tj.funm_multiply(a, b, jnp.sin)  # symmetric
+    product = lambda b: tj.linalg.funm_multiply(a, b, jnp.sin)  # symmetric
     (transposed,) = jax.jit(jax.linear_transpose(product, B))(B)
     np.testing.assert_allclose(transposed, product(B), rtol=1e-12)

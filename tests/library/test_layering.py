@@ -57,7 +57,7 @@ OPEN_CIRCLES = ()
 COLLECTED = ("LAWS", "law", "spread_form", "unit_handler", "map_methods", "for_keyword")
 LATE_BINDINGS = 5  # rows of the table in docs/pages/design/index.md
 # Where every call of an operation passes, so that a function that asks is one call too many.
-QUESTION = r"type\([^()]*\) is (not )?Unitful|isinstance\(.*\bUnitful\b"
+QUESTION = r"type\([^()]*\) is (not )?Quantity|isinstance\(.*\bQuantity\b"
 ASK_BY_THEMSELVES = (
     "frontends/_operators",
     "frontends/_quantity_operators",
@@ -475,7 +475,7 @@ GOOD = {
     "tanjax/registry/_op.py": "from tanjax import arrays\nfrom tanjax.arrays import x as _x\n"
     "from tanjax.arrays.kinds import one\nfrom tanjax._errors import ShapeError\n"
     "arrays.__name__\none._field\nfrom ._own import _mine",
-    "tanjax/quantities/_quantity.py": "def f(x): return type(x) is Unitful",
+    "tanjax/quantities/_quantity.py": "def f(x): return type(x) is Quantity",
     "tanjax/scale/laws/_sums.py": "law('add', 'x: u -> u')",
     "tanjax/jaxprs/_nested.py": "def f(e): return e.primitive.name == 'scan', e.params['jaxpr']",
     "tanjax/scale/show/_draw.py": "f(node.params['name'], pad=3)\nplot('pad')",
@@ -515,7 +515,7 @@ def test_lists_of_open_faults_hold_only_faults_that_are_left():
     private = {fault.split("`")[1].split(".")[0] for fault in private_across(ROOT / "src/tanjax")}
     assert sorted(private) == sorted(OPEN_LAYERS)
     asking = [(ROOT / "src/tanjax" / f"{name}.py").read_text() for name in ASK_BY_THEMSELVES]
-    assert all(re.search(QUESTION + "|kind is Unitful", text) for text in asking)
+    assert all(re.search(QUESTION + "|kind is Quantity", text) for text in asking)
     scale = ROOT / "src/tanjax/scale"
     assert all(f'"{word}"' in (scale / f"{name}.py").read_text() for name, word in HOMONYMS.items())
 
@@ -610,9 +610,9 @@ def test_clean_tree_passes(tmp_path):
         (jax_internals, "pack/bad.py", "import jax\njax.extend.core.Primitive"),
         (jax_internals, "pack/bad.py", "import jax\nif jax.__version_info__ > (1,): pass"),
         (jax_internals, "pack/bad.py", "from importlib import metadata\nmetadata.version('jax')"),
-        (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x) is Unitful"),
-        (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x.y) is not Unitful"),
-        (questions, "tanjax/arrays/_bad.py", "def f(x): return isinstance(x, (Unitful, int))"),
+        (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x) is Quantity"),
+        (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x.y) is not Quantity"),
+        (questions, "tanjax/arrays/_bad.py", "def f(x): return isinstance(x, (Quantity, int))"),
         (named_primitives, "tanjax/scale/assign/_bad.py", "if node.primitive == 'add': pass"),
         (named_primitives, "tanjax/scale/_bad.py", "def f(node): return KINDS['while']"),
         (named_primitives, "tanjax/scale/show/_rows.py", "TITLES = {'pad': 3}"),

@@ -59,7 +59,13 @@ def square():
 def products(a, x, b):
     """What every type has: products, sums, the trace, a norm."""
     along = jnp.sum(jnp.sin(a @ x)) + jnp.sum(jnp.sin(x @ a)) + jnp.sum(jnp.sin(a @ b))
-    return along + tj.trace(a) ** 2 + tj.sum(a) ** 2 + tj.norm(a) + tj.quadratic_form(a, x)
+    return (
+        along
+        + tj.trace(a) ** 2
+        + tj.linalg.sum(a) ** 2
+        + tj.norm(a)
+        + tj.linalg.quadratic_form(a, x)
+    )
 
 
 def systems(a, x, b):
@@ -261,7 +267,7 @@ def every_rule():
     """One case of each operation with each type as its first structured argument, by operation."""
     families = {}
     for case in cases_of("tanjax_rules"):
-        first = next((type(a) for a in case.args if tj.is_structured(a)), None)
+        first = next((type(a) for a in case.args if tj.rules.is_structured(a)), None)
         refused = case.operation is tj.rules.solve_by  # see the page on several devices
         if first is not None and not refused and is_smooth(case):
             families.setdefault(case.operation.name, {}).setdefault(first, case)
@@ -272,7 +278,11 @@ def is_smooth(case):
     """Whether something moves: no rank, no empty array; and all operands are of one dtype."""
     leaves = jax.tree.leaves(case.args)
     kinds = {np.dtype(v.dtype).kind for v in leaves if np.dtype(v.dtype).kind in "fc"}
-    return all(map(np.size, leaves)) and len(kinds) == 1 and case.operation is not tj.matrix_rank
+    return (
+        all(map(np.size, leaves))
+        and len(kinds) == 1
+        and case.operation is not tj.linalg.matrix_rank
+    )
 
 
 FAMILIES = every_rule()

@@ -30,9 +30,9 @@ UNSAID = {
 # What has words although it is no array: options, powers, functions that a rule is handed.
 PLAIN = (
     *(bool, str, int, float, float | None),
-    *(tj.typing.Axis, tj.typing.Function, tj.Factorization, tj.rules.Algorithm),
+    *(tj.typing.Axis, tj.typing.Function, tj.linalg.Factorization, tj.rules.Algorithm),
     # Of a rule in place: the state has the shapes of the arguments that are mutated.
-    tuple[tj.Transition, tj.typing.Function],
+    tuple[tj.refs.Transition, tj.typing.Function],
 )
 # Parameters whose names say that no array is meant: options of JAX, handed through.
 OPTIONS = ("in_axes", "out_axes", "options", "kwargs")
@@ -54,7 +54,7 @@ def says_nothing(hint: object) -> bool:
     if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
         return False
     if isinstance(hint, type) and issubclass(hint, jax.Array | np.ndarray | tj.AbstractArray):
-        return not issubclass(hint, tj.Unitful)
+        return not issubclass(hint, tj.Quantity)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(map(says_nothing, typing.get_args(hint)))
     return False
@@ -99,7 +99,7 @@ def unsaid_of_class(kind: type) -> list[str]:
 
 
 def unsaid_of(name: str, member: object) -> list[str]:
-    if isinstance(member, tj.Operation):
+    if isinstance(member, tj.rules.Operation):
         return unsaid(name, member.__wrapped__, shapes=True)
     if inspect.isclass(member):
         return [] if issubclass(member, Exception) else unsaid_of_class(member)
@@ -209,7 +209,7 @@ def cases():
     for op in (wrong_result, wrong_argument, wrong_dtype, wrong_pullback):
         yield Case(op, s.normal(2, 3))
     yield Case(wrong_class, tj.Symmetric(s.normal(2, 2)))
-    yield Case(tj.add, tj.Diagonal(s.normal(2)), tj.Diagonal(s.normal(2)))  # as annotated
+    yield Case(tj.linalg.add, tj.Diagonal(s.normal(2)), tj.Diagonal(s.normal(2)))  # as annotated
 """
 LIES = ("wrong_result", "wrong_argument", "wrong_dtype", "wrong_pullback", "wrong_class")
 

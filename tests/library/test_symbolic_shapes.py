@@ -153,12 +153,16 @@ def test_one_program_serves_all_sizes():
 
     def loss(diag, u, off, y):
         update = tj.LowRankUpdate(tj.Diagonal(diag), u)
-        quadratic, logdet = tj.inv_quad_logdet(update, y)
+        quadratic, logdet = tj.linalg.inv_quad_logdet(update, y)
         tridiagonal = tj.SymTridiagonal(4 * diag, off)
-        values = tj.eigvalsh(tj.Symmetric(update.to_dense(), definite=True))
+        values = tj.linalg.eigvalsh(tj.Symmetric(update.to_dense(), definite=True))
         order = tj.Permutation(jnp.argsort(diag, axis=-1))
         terms = quadratic + logdet + tj.logdet(tridiagonal) + order.sign()
-        parts = tj.solve(tridiagonal, order @ y), jnp.sin(values), tj.expm(0.1 * update.to_dense())
+        parts = (
+            tj.solve(tridiagonal, order @ y),
+            jnp.sin(values),
+            tj.linalg.expm(0.1 * update.to_dense()),
+        )
         return jnp.sum(terms) + sum(map(jnp.sum, parts))
 
     (n, b) = export.symbolic_shape("n, b", constraints=["n >= 2"])
@@ -179,7 +183,7 @@ def test_arrays_made_and_taken_by_exported_programs():
 
     def program(a, x):
         shifted = a + 2.0 * tj.Identity(x.shape[0])
-        block = tj.concatenate([a @ x, x])
+        block = tj.linalg.concatenate([a @ x, x])
         parts = tj.solve(a, a[0]), a[1:, 1:], block, tj.Zero(a.shape) + a
         return tj.grad(tj.logdet)(shifted), *parts
 

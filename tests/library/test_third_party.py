@@ -175,5 +175,5 @@ class Underived:
 )
 def test_mistakes_of_newcomers(mistake, what):
     """What is easily forgotten is refused where it is forgotten, with what to write instead."""
-    with pytest.raises(tj.RegistrationError, match=what):
+    with pytest.raises(tj.errors.RegistrationError, match=what):
         mistake()

@@ -47,7 +47,7 @@ class Powers(tj.AbstractArray):
     """A Vandermonde matrix, with nothing but `to_dense`."""
 
     points: jax.Array
-    degree: int = tj.static_field()
+    degree: int = tj.rules.static_field()
 
     def to_dense(self):
         return self.points[:, None] ** jnp.arange(self.degree, dtype=self.points.dtype)

@@ -144,13 +144,13 @@ def test_prefixes_share_one_trace(layout):
 
     def double(*args, **kwargs):
         count()
-        return jax.tree.map(lambda v: v * 2, (args, kwargs), is_leaf=tj.is_structured)
+        return jax.tree.map(lambda v: v * 2, (args, kwargs), is_leaf=tj.rules.is_structured)
 
     call = layout(tj.jit(double))
     for name in (*PREFIXES, *PREFIXES[::-1]):
         unit = tj.unit(name)
-        got = jax.tree.leaves(call(V * unit), is_leaf=tj.is_structured)
-        quantities = [x for x in got if type(x) is tj.Unitful]
+        got = jax.tree.leaves(call(V * unit), is_leaf=tj.rules.is_structured)
+        quantities = [x for x in got if type(x) is tj.Quantity]
         assert quantities
         for x in quantities:
             dense = tj.destructure(x.to(unit).value)
@@ -180,7 +180,7 @@ def test_compiled_functions_inside_of_transformations():
 
 def test_layouts_with_many_quantities_are_told_apart():
     """More than a few leave by another way: trees, names, order, `None`, the types of items."""
-    double = lambda *args: jax.tree.map(lambda x: x * 2, args, is_leaf=tj.is_structured)
+    double = lambda *args: jax.tree.map(lambda x: x * 2, args, is_leaf=tj.rules.is_structured)
     f = tj.jit(double)
     qs = [V * m, V * s, V * N, V * km]
     names, pair = ("d", "a", "c", "b"), collections.namedtuple("Pair", "left right")
@@ -199,7 +199,7 @@ def test_layouts_with_many_quantities_are_told_apart():
     ]
     for args in calls * 2:
         got, expected = (
-            jax.tree.flatten(run(*args), is_leaf=tj.is_structured) for run in (f, double)
+            jax.tree.flatten(run(*args), is_leaf=tj.rules.is_structured) for run in (f, double)
         )
         assert got[1] == expected[1]
         assert_same(got[0], expected[0])

@@ -84,7 +84,7 @@ def test_an_index_means_what_it_means_to_numpy(index):
 
 
 def discharged_on_refs(x, where):
-    return tj.discharge(on_refs)(x, where)
+    return tj.refs.discharge(on_refs)(x, where)
 
 
 @pytest.mark.parametrize("far", [7, -9])
@@ -98,8 +98,8 @@ def test_out_of_range_as_jax(far):
         return r[...], r[k], r[jnp.stack([k, k])]
 
     expected = jax.jit(f)(X, jnp.array(far))
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(tj.discharge(f))(X, far), expected)
-    jax.tree.map(np.testing.assert_array_equal, tj.discharge(f)(X, jnp.array(far)), expected)
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(tj.refs.discharge(f))(X, far), expected)
+    jax.tree.map(np.testing.assert_array_equal, tj.refs.discharge(f)(X, jnp.array(far)), expected)
 
 
 def test_traced_windows_of_two_sizes():
@@ -119,7 +119,7 @@ def test_traced_windows_of_two_sizes():
         x = x.at[ROWS, k : k + 3].set(x[ROWS, 1:4] * 2.0)
         return jnp.sum(jnp.sin(x))
 
-    got = jax.jit(jax.value_and_grad(tj.discharge(f)))(X, K)
+    got = jax.jit(jax.value_and_grad(tj.refs.discharge(f)))(X, K)
     jax.tree.map(assert_close, got, jax.value_and_grad(g)(X, 2))
 
 
@@ -139,7 +139,7 @@ def test_view_of_a_view():
         x = x.at[3].set(x[0] ** 2)
         return jnp.sum(jnp.cos(x.at[0].add(x0[2])))
 
-    got = jax.jit(jax.value_and_grad(tj.discharge(f)))(X, K)
+    got = jax.jit(jax.value_and_grad(tj.refs.discharge(f)))(X, K)
     jax.tree.map(assert_close, got, jax.jit(jax.value_and_grad(g))(X, K))
 
 
@@ -155,10 +155,10 @@ def test_entries_that_are_named_twice_add_up():
         rows = jax.new_ref(x).at[jnp.array([1, 1])]
         return jnp.sum(rows[0:2, 2] * jnp.array([2.0, 3.0]))
 
-    assert_close(tj.discharge(update)(X[0, :4]), [X[0, 0] + X[0, 2] + X[0, 3], 0, X[0, 1]])
-    rows = jax.jacrev(tj.discharge(update))(X[0, :4])
+    assert_close(tj.refs.discharge(update)(X[0, :4]), [X[0, 0] + X[0, 2] + X[0, 3], 0, X[0, 1]])
+    rows = jax.jacrev(tj.refs.discharge(update))(X[0, :4])
     np.testing.assert_array_equal(rows, [[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]])
-    got = jax.jit(jax.grad(tj.discharge(gather)))(X)
+    got = jax.jit(jax.grad(tj.refs.discharge(gather)))(X)
     np.testing.assert_array_equal(got, jnp.zeros_like(X).at[1, 2].set(5.0))
 
 
@@ -173,7 +173,7 @@ def test_dtypes_are_kept(dtype):
         r[jnp.array([0, 2])] = r[jnp.array([2, 1])]
         return r[...], jax.new_ref(x[0])[...]
 
-    out, scalar = jax.jit(tj.discharge(f))(x, K)
+    out, scalar = jax.jit(tj.refs.discharge(f))(x, K)
     assert (out.dtype, scalar.dtype) == (x.dtype, x.dtype)
     np.testing.assert_array_equal(out, jnp.array([1, 0, 0, 0]).astype(dtype))
 
@@ -189,7 +189,7 @@ def test_random_keys_are_read_and_written_by_index():
 
     keys = jax.random.split(jax.random.key(3), 2)
     new, drawn = jax.random.split(keys[0])
-    slope, after = jax.jit(jax.grad(tj.discharge(f), has_aux=True))(X[0], keys)
+    slope, after = jax.jit(jax.grad(tj.refs.discharge(f), has_aux=True))(X[0], keys)
     assert_close(slope[0], 2 * X[0, 0] * jax.random.normal(drawn, dtype=X.dtype) ** 2)
     np.testing.assert_array_equal(*map(jax.random.key_data, (after, jnp.stack([new, keys[1]]))))
 
@@ -225,7 +225,7 @@ def test_indexed_steps_cost_what_they_touch(name, order):
     """No operation of the size of the array in the loops of a gradient: n steps cost n."""
     n = 1231
 
-    @tj.discharge
+    @tj.refs.discharge
     def recurrence(x, q):
         r, q = tj.new_ref(x * tj.units.m if name == "quantity" else x), jax.new_ref(q)
         lax.fori_loop(1, n - 4, lambda i, _: STEPS[name](r, q, i), None)
@@ -262,6 +262,6 @@ def test_a_write_reads_nothing():
         r[1] = v
         return r[...]
 
-    jaxpr = str(jax.make_jaxpr(tj.discharge(f))(X[0], 1.0))
+    jaxpr = str(jax.make_jaxpr(tj.refs.discharge(f))(X[0], 1.0))
     assert "slice" not in jaxpr.replace("dynamic_update_slice", "")
     assert "linear=read" not in jaxpr

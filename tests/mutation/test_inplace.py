@@ -83,7 +83,7 @@ def on_refs(f, x):
         out = f(r)
         return jnp.sum(jnp.cos(r[...])) * out
 
-    return tj.discharge(body)(x)
+    return tj.refs.discharge(body)(x)
 
 
 def on_arrays(x):
@@ -131,7 +131,7 @@ def test_the_model_of_squares_in_place():
     after, pullback = jax.vjp(square.transition, X)
     assert_close(after.state[0], X**2)
     assert_close(after.out, jnp.sum(X**2))
-    (x_bar,) = pullback(tj.Transition((T,), jnp.asarray(0.5)))
+    (x_bar,) = pullback(tj.refs.Transition((T,), jnp.asarray(0.5)))
     assert_close(x_bar, 2 * X * T + X)
     # Whoever asks for the output alone says that the final state is not asked for.
     assert_close(jax.grad(lambda x: square.transition(x).out)(X), 2 * X)
@@ -165,7 +165,7 @@ def test_one_memory_returned_twice_has_one_cotangent():
         new = x.at[0].set(x[1] * x[2])
         return jnp.sum(new**2) + jnp.sum(jnp.cos(new)) * new[0]
 
-    assert_same_derivatives(tj.discharge(body), by_hand, X)
+    assert_same_derivatives(tj.refs.discharge(body), by_hand, X)
     (state,), out = set_1.transition(X, jnp.asarray(5.0))
     assert_close(state, X.at[0].set(5.0))
     assert jax.tree.leaves(out) == []  # a mark, which says that it is `x`
@@ -297,7 +297,7 @@ def test_integer_and_key_state():
         return sum(b**2 for b in buffer)
 
     key = jax.random.key(1)
-    got = jax.jit(jax.value_and_grad(tj.discharge(total)))(X, key)
+    got = jax.jit(jax.value_and_grad(tj.refs.discharge(total)))(X, key)
     jax.tree.map(assert_close, got, jax.jit(jax.value_and_grad(functional))(X, key))
     refs = jax.new_ref(jnp.zeros(3)), jax.new_ref(jnp.array(1)), jax.new_ref(key)
     push(*refs, X[0])
@@ -403,7 +403,7 @@ def test_arguments_of_any_kind():
     assert mix(r, 3, a, b, k=4.0, a=T, b=jnp.asarray(5.0)) is b
     for ref, want in ((r, X.at[0].set(5.0)), (a, 12.0 * X * T), (b, 12.0 * X * T)):
         assert_close(ref[...], want)
-    with pytest.raises(tj.AliasError, match=r"`r` and `others\[1\]` are the same memory"):
+    with pytest.raises(tj.errors.AliasError, match=r"`r` and `others\[1\]` are the same memory"):
         mix(r, 3, a, r, a=T, b=1.0)
     weights = {"a": T, "b": jnp.asarray(5.0)}
     after = mix.transition(X, 3, (X, X), weights, k=4.0)
@@ -422,7 +422,7 @@ def test_arguments_of_any_kind():
         mix(r, 3, other, a=T, b=y)
         return jnp.sum(r[...]) + jnp.sum(other[...])
 
-    by_x, by_y = jax.grad(tj.discharge(loss), (0, 1))(X, 2.0)
+    by_x, by_y = jax.grad(tj.refs.discharge(loss), (0, 1))(X, 2.0)
     assert_close(by_x, jnp.array([7.0, 8.0, 8.0]))
     assert_close(by_y, 1.0)
 
@@ -447,7 +447,7 @@ def test_an_output_may_have_what_is_no_array(jit):
     after = step.transition(X, 2.0)
     assert "<the memory of `r`>" in repr(after.out)
     assert jax.tree.leaves(after.out) == [2.0]
-    with pytest.raises(tj.MutationError, match="returns a set, which is no array"):
+    with pytest.raises(tj.errors.MutationError, match="returns a set, which is no array"):
         tj.inplace(lambda r: {1, 2}, mutates="r", jit=jit)(r)
 
 
@@ -473,7 +473,7 @@ def test_a_branch_on_a_number_is_reported_by_the_name_of_the_argument(call):
 
 @pytest.mark.parametrize("mutates", ["y", ("x", "y"), "flag"])
 def test_mutates_must_name_arguments(mutates):
-    with pytest.raises(tj.RegistrationError, match="`mutates` must name"):
+    with pytest.raises(tj.errors.RegistrationError, match="`mutates` must name"):
         tj.inplace(lambda x, *, flag=True: None, mutates=mutates)
 
 
@@ -495,7 +495,9 @@ def test_closing_over_a_ref():
     def closes(x):
         x[0] = r[1]
 
-    with pytest.raises(tj.MutationError, match="closes: an in-place function closes over a Ref"):
+    with pytest.raises(
+        tj.errors.MutationError, match="closes: an in-place function closes over a Ref"
+    ):
         closes(jax.new_ref(X))
 
 
@@ -503,8 +505,8 @@ def test_closing_over_a_ref():
     ("body", "error", "words"),
     [  # each is explained once, by the innermost
         (lambda x: x.__setitem__(..., jnp.ones(5)), tj.ShapeError, "shape(.|\n)*JAX says: Invalid"),
-        (lambda x: x.__setitem__(..., x[...].astype(int)), tj.MutationError, "the dtype"),
-        (lambda x: x.at[0:2], tj.MutationError, "returns a view"),
+        (lambda x: x.__setitem__(..., x[...].astype(int)), tj.errors.MutationError, "the dtype"),
+        (lambda x: x.at[0:2], tj.errors.MutationError, "returns a view"),
     ],
     ids=["shape", "dtype", "view"],
 )
@@ -533,7 +535,7 @@ def test_a_cotangent_too_many_is_refused_and_none_means_no_dependence():
     none = make_square("none", lambda f: f.natural_rule(lambda x: (f.primal(x), lambda a, b: None)))
     assert not np.any(jax.grad(value(none))(X))
     two = make_square("two", lambda f: f.inplace_rule(lambda x: (f.primal(x), lambda a, b: (a, b))))
-    with pytest.raises(tj.CotangentError, match="not mutated"):
+    with pytest.raises(tj.errors.CotangentError, match="not mutated"):
         jax.grad(value(two))(X)
 
 
@@ -574,16 +576,16 @@ def test_structured_refs(array):
     out = f(ref, 0.5)
     assert out is ref or out[0] is ref["d"]
     after = f.transition(array, 0.5).state[0]
-    for found in (tj.freeze(ref), after):
+    for found in (tj.refs.freeze(ref), after):
         assert jax.tree.structure(found) == jax.tree.structure(array)
         jax.tree.map(np.testing.assert_allclose, found, half(array))
 
     def on_refs(a):
         mine = tj.new_ref(a)
         f(mine, 0.5)
-        return tj.freeze(mine)
+        return tj.refs.freeze(mine)
 
-    forms = half, lambda a: f.transition(a, 0.5).state[0], tj.discharge(on_refs)
+    forms = half, lambda a: f.transition(a, 0.5).state[0], tj.refs.discharge(on_refs)
     total = lambda form, a: sum(jnp.sum(x**2) for x in jax.tree.leaves(form(a)))
     expected, *slopes = [jax.grad(functools.partial(total, form))(array) for form in forms]
     for slope in slopes:
@@ -638,7 +640,7 @@ def test_batches_go_to_the_body_whole():
     }
     refs = tj.new_ref(params)
     np.testing.assert_allclose(descend(refs, params), [1.5, 6.0])
-    after = tj.freeze(refs)
+    after = tj.refs.freeze(refs)
     assert type(after["s"]) is tj.Symmetric
     np.testing.assert_allclose(after["s"].to_dense(), params["s"].to_dense() / 2)
     gradient = tj.grad(lambda p: jnp.sum(descend.transition(p, p).out))(params)
@@ -671,7 +673,7 @@ def test_a_method_writes_to_its_arguments():
         Decay(rate).step(r)
     np.testing.assert_allclose(r[...], [1.5, 3.0])
 
-    @tj.discharge
+    @tj.refs.discharge
     def twice(x, rate):
         r = tj.new_ref(x)
         Decay(rate).step(r)
@@ -726,7 +728,7 @@ def test_an_error_at_run_time_without_compilation_leaves_the_memory():
         ),
         (
             lambda a, b: a["v"].__setitem__(..., jnp.ones(2, int)),
-            tj.MutationError,
+            tj.errors.MutationError,
             r"to `a\['v'\]` does not have the dtype",
         ),
         (

@@ -1,4 +1,4 @@
-"""`tj.assert_definite`: the promise after looking, eager and compiled."""
+"""`tj.linalg.assert_definite`: the promise after looking, eager and compiled."""
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +34,13 @@ def broken(name):
 def test_a_definite_matrix_passes_and_is_promised(name):
     a = DEFINITE[name]
     with tj.densify("allow"):
-        promised = tj.assert_definite(a)
-        for found in (promised, jax.jit(tj.assert_definite)(a)):
+        promised = tj.linalg.assert_definite(a)
+        for found in (promised, jax.jit(tj.linalg.assert_definite)(a)):
             assert getattr(found, "unit", None) == getattr(a, "unit", None)
-            found, want = (x.stored if isinstance(x, tj.Unitful) else x for x in (found, a))
+            found, want = (x.stored if isinstance(x, tj.Quantity) else x for x in (found, a))
             np.testing.assert_array_equal(tj.destructure(found), tj.destructure(want))
-        with pytest.raises(tj.NotDefiniteError, match="not positive definite"):
-            tj.assert_definite(broken(name))
+        with pytest.raises(tj.errors.NotDefiniteError, match="not positive definite"):
+            tj.linalg.assert_definite(broken(name))
     symmetric = jax.tree.leaves(promised, is_leaf=lambda x: isinstance(x, tj.Symmetric))
     assert all(s.definite for s in symmetric if isinstance(s, tj.Symmetric))
 
@@ -48,15 +48,15 @@ def test_a_definite_matrix_passes_and_is_promised(name):
 @pytest.mark.parametrize("last", [0.0, np.nan, -1e-300])
 def test_a_matrix_at_the_edge_is_refused(last):
     for a in (tj.Diagonal(np.array([1.0, last])), tj.Symmetric(np.diag([1.0, last]))):
-        with pytest.raises(tj.NotDefiniteError):
-            tj.assert_definite(a)
-    with pytest.raises(tj.NotDefiniteError):  # while tracing
-        jax.jit(tj.assert_definite)(tj.Zero((2, 2)))
+        with pytest.raises(tj.errors.NotDefiniteError):
+            tj.linalg.assert_definite(a)
+    with pytest.raises(tj.errors.NotDefiniteError):  # while tracing
+        jax.jit(tj.linalg.assert_definite)(tj.Zero((2, 2)))
 
 
 def test_a_compiled_program_refuses_when_it_runs():
     def logdet(a):
-        return tj.logdet(tj.assert_definite(a))
+        return tj.logdet(tj.linalg.assert_definite(a))
 
     good, bad = DEFINITE["Symmetric"], broken("Symmetric")
     run = jax.jit(logdet)
@@ -78,4 +78,4 @@ def test_a_compiled_program_refuses_when_it_runs():
 )
 def test_types_that_are_not_hermitian_are_refused(a):
     with pytest.raises(tj.ShapeError, match="assert_definite: "):
-        tj.assert_definite(a)
+        tj.linalg.assert_definite(a)

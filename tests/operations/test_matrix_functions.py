@@ -19,7 +19,7 @@ WEIGHTS = RNG.normal(size=(4, 4))
 
 
 def power(a):
-    return tj.fractional_matrix_power(a, -1.7)
+    return tj.linalg.fractional_matrix_power(a, -1.7)
 
 
 def differences(f, x, h=1e-4):
@@ -37,9 +37,9 @@ def differences(f, x, h=1e-4):
 def test_values_are_those_of_scipy(a):
     """Closer than the kit asks for."""
     for ours, theirs in (
-        (tj.expm, sl.expm),
-        (tj.sqrtm, sl.sqrtm),
-        (tj.logm, sl.logm),
+        (tj.linalg.expm, sl.expm),
+        (tj.linalg.sqrtm, sl.sqrtm),
+        (tj.linalg.logm, sl.logm),
         (power, lambda a: sl.fractional_matrix_power(a, -1.7)),
     ):
         got = ours(jnp.asarray(a))
@@ -47,7 +47,7 @@ def test_values_are_those_of_scipy(a):
         np.testing.assert_allclose(got, theirs(a), rtol=1e-12, atol=1e-13)
     # Between two numbers of squarings JAX's own loses four digits.
     entries = -np.array([10.0, 7.0, 1.0])
-    got = jnp.diagonal(tj.expm(jnp.diag(entries.astype(a.dtype))))
+    got = jnp.diagonal(tj.linalg.expm(jnp.diag(entries.astype(a.dtype))))
     np.testing.assert_allclose(got, np.exp(entries), rtol=1e-13)
 
 
@@ -55,8 +55,10 @@ def test_logarithm_of_far_and_of_defective_matrices():
     defective = np.array([[2.0, 1.0, 0.5], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]])
     far = np.diag([1e-3, 1.0, 1e3]) + np.triu(RIGHT, 1)
     for a in (defective, far):
-        np.testing.assert_allclose(tj.expm(tj.logm(jnp.asarray(a))), a, rtol=1e-12, atol=1e-11)
-    loss = jax.jit(lambda a: jnp.sum(RIGHT * tj.logm(a)))
+        np.testing.assert_allclose(
+            tj.linalg.expm(tj.linalg.logm(jnp.asarray(a))), a, rtol=1e-12, atol=1e-11
+        )
+    loss = jax.jit(lambda a: jnp.sum(RIGHT * tj.linalg.logm(a)))
     gradient = jax.jit(jax.grad(loss))(defective)
     np.testing.assert_allclose(gradient, differences(loss, defective), atol=1e-7)
 
@@ -76,7 +78,7 @@ def of_degenerate():
     """A loss of a function of a Hermitian matrix, its gradient and Hessians, compiled once."""
 
     def loss(a):
-        f = tj.funm_hermitian(a, lambda x: jnp.exp(-x) * x)
+        f = tj.linalg.funm_hermitian(a, lambda x: jnp.exp(-x) * x)
         return jnp.sum(WEIGHTS * f) + jnp.sum(jnp.sin(f))
 
     return [jax.jit(f) for f in (loss, jax.grad(loss), jax.hessian(loss))]
@@ -96,7 +98,7 @@ def test_second_derivative_where_the_first_one_vanishes():
     weights = jnp.asarray(WEIGHTS)
 
     def ours(a):
-        return jnp.sum(weights * tj.funm_hermitian(a, lambda x: jnp.exp(-x) * x))
+        return jnp.sum(weights * tj.linalg.funm_hermitian(a, lambda x: jnp.exp(-x) * x))
 
     def by_products(a):
         a = (a + a.T) / 2
@@ -112,15 +114,15 @@ def test_second_derivative_where_the_first_one_vanishes():
 @pytest.mark.slow
 def test_batches_as_in_jax():
     batch = jnp.stack([REAL, 2 * REAL, OTHER])
-    for op in (tj.expm, tj.sqrtm, tj.logm):
+    for op in (tj.linalg.expm, tj.linalg.sqrtm, tj.linalg.logm):
         got = op(batch[:, None])
         assert got.shape == (3, 1, 3, 3)
         np.testing.assert_allclose(got[1, 0], op(batch[1]), rtol=1e-12)
-    x = tj.solve_sylvester(batch, jnp.asarray(OTHER), jnp.asarray(RIGHT))
+    x = tj.linalg.solve_sylvester(batch, jnp.asarray(OTHER), jnp.asarray(RIGHT))
     np.testing.assert_allclose(batch @ x + x @ OTHER, jnp.stack([RIGHT] * 3), atol=1e-12)
-    assert tj.solve_lyapunov(batch, jnp.asarray(RIGHT)).shape == (3, 3, 3)
-    assert tj.funm_hermitian(batch, jnp.exp).shape == (3, 3, 3)
-    assert tj.sqrtm(jnp.zeros((0, 0))).shape == (0, 0)
+    assert tj.linalg.solve_lyapunov(batch, jnp.asarray(RIGHT)).shape == (3, 3, 3)
+    assert tj.linalg.funm_hermitian(batch, jnp.exp).shape == (3, 3, 3)
+    assert tj.linalg.sqrtm(jnp.zeros((0, 0))).shape == (0, 0)
 
 
 # -- structure -------------------------------------------------------------------------------------
@@ -142,20 +144,20 @@ SYMMETRIC = tj.Symmetric(jnp.asarray(OTHER @ OTHER.T + np.eye(3)))
 )
 def test_functions_keep_the_type(a):
     with tj.densify("error"):
-        for root in (tj.sqrtm, tsl.sqrtm) if type(a) is tj.Diagonal else (tj.sqrtm,):
+        for root in (tj.linalg.sqrtm, tsl.sqrtm) if type(a) is tj.Diagonal else (tj.linalg.sqrtm,):
             got = root(a)
             assert type(got) is type(a)
             np.testing.assert_allclose(got.to_dense(), sl.sqrtm(a.to_dense()), atol=1e-12)
         for module in (tj, np.linalg, tj.numpy.linalg):
             assert type(module.matrix_power(a, -2)) is type(a)
         if type(a) is not tj.Kronecker:
-            assert type(tsl.expm(a)) is type(tj.logm(a)) is type(a)
+            assert type(tsl.expm(a)) is type(tj.linalg.logm(a)) is type(a)
 
 
 def test_functions_of_the_identity_and_equations_keep_the_type():
-    assert isinstance(tj.sqrtm(tj.Identity(3)), tj.Identity)
-    assert isinstance(tj.logm(tj.Identity(3)), tj.Zero)
-    for op in (tj.solve_lyapunov, tj.solve_discrete_lyapunov):
+    assert isinstance(tj.linalg.sqrtm(tj.Identity(3)), tj.Identity)
+    assert isinstance(tj.linalg.logm(tj.Identity(3)), tj.Zero)
+    for op in (tj.linalg.solve_lyapunov, tj.linalg.solve_discrete_lyapunov):
         q = tj.Symmetric(jnp.asarray(RIGHT))
         assert isinstance(op(jnp.asarray(0.3 * REAL), q), tj.Symmetric)
 
@@ -163,9 +165,9 @@ def test_functions_of_the_identity_and_equations_keep_the_type():
 def test_functions_of_scipy_have_derivatives():
     assert tsl.sqrtm(jnp.asarray(REAL)).dtype == jnp.complex128  # as JAX's, which has none
     for ours, theirs in (
-        (tj.sqrtm, tsl.sqrtm),
+        (tj.linalg.sqrtm, tsl.sqrtm),
         (
-            lambda a: tj.solve_sylvester(a, OTHER, RIGHT),
+            lambda a: tj.linalg.solve_sylvester(a, OTHER, RIGHT),
             lambda a: tsl.solve_sylvester(a, OTHER, RIGHT),
         ),
     ):
@@ -177,7 +179,7 @@ def test_functions_of_scipy_have_derivatives():
 
 def test_equal_eigenvalues_in_equations():
     """Eigenvectors are not differentiated: the gradient by a multiple of the identity is finite."""
-    loss = lambda a, q: jnp.sum(RIGHT * tj.solve_lyapunov(tj.Symmetric(a, "mean"), q))
+    loss = lambda a, q: jnp.sum(RIGHT * tj.linalg.solve_lyapunov(tj.Symmetric(a, "mean"), q))
     a = 2 * np.eye(3)
     np.testing.assert_allclose(
         jax.grad(loss)(a, RIGHT), differences(lambda a: loss(a, RIGHT), a), atol=1e-7
@@ -189,7 +191,9 @@ def test_roots_of_singular_covariances():
     v = jnp.asarray(RNG.normal(size=(4, 1)))
     cov = v @ v.T
     for a in (cov, tj.Symmetric(cov, "mean")):
-        root = tj.destructure(tj.sqrtm(a)) if tj.is_structured(a) else tj.sqrtm(a)
+        root = (
+            tj.destructure(tj.linalg.sqrtm(a)) if tj.rules.is_structured(a) else tj.linalg.sqrtm(a)
+        )
         np.testing.assert_allclose(root @ root, cov, atol=1e-7)
 
 
@@ -199,25 +203,31 @@ def test_roots_of_singular_covariances():
 def test_matrices_of_other_shapes_are_refused():
     a, q = jnp.eye(2), jnp.ones((2, 3))
     for call in (
-        lambda: tj.solve_sylvester(a, a, q),
-        lambda: tj.solve_sylvester(tj.Diagonal(jnp.ones(2)), a, q),
-        lambda: tj.solve_lyapunov(a, q),
-        lambda: tj.solve_discrete_lyapunov(tj.Symmetric(a), q),
-        lambda: tj.sqrtm(tj.BlockDiagonal(q, q.T)),
-        lambda: tj.sqrtm(tj.Kronecker(q, q.T)),
-        lambda: tj.funm_hermitian(a, jnp.sum),
+        lambda: tj.linalg.solve_sylvester(a, a, q),
+        lambda: tj.linalg.solve_sylvester(tj.Diagonal(jnp.ones(2)), a, q),
+        lambda: tj.linalg.solve_lyapunov(a, q),
+        lambda: tj.linalg.solve_discrete_lyapunov(tj.Symmetric(a), q),
+        lambda: tj.linalg.sqrtm(tj.BlockDiagonal(q, q.T)),
+        lambda: tj.linalg.sqrtm(tj.Kronecker(q, q.T)),
+        lambda: tj.linalg.funm_hermitian(a, jnp.sum),
     ):
         with pytest.raises(tj.ShapeError):
             call()
-    for op in (tj.expm, tj.sqrtm, tj.logm, power, lambda a: tj.funm_hermitian(a, jnp.exp)):
+    for op in (
+        tj.linalg.expm,
+        tj.linalg.sqrtm,
+        tj.linalg.logm,
+        power,
+        lambda a: tj.linalg.funm_hermitian(a, jnp.exp),
+    ):
         for a in (q, q[0]):
             with pytest.raises(tj.ShapeError):
                 op(a)
     upper = jnp.array([[1.0, 2.0], [0.0, 3.0]])  # a dense matrix may be Hermitian, these are not
     for a in (tj.Triangular(upper, lower=False), tj.Symmetric(upper.astype(complex))):
         for call in (
-            lambda a: tj.funm_hermitian(a, jnp.exp),
-            lambda a: tj.funm_multiply(a, jnp.ones(2), jnp.exp),
+            lambda a: tj.linalg.funm_hermitian(a, jnp.exp),
+            lambda a: tj.linalg.funm_multiply(a, jnp.ones(2), jnp.exp),
         ):
             with pytest.raises(tj.ShapeError, match="not Hermitian by its type"):
                 call(a)
@@ -225,38 +235,42 @@ def test_matrices_of_other_shapes_are_refused():
 
 def test_powers_are_python_numbers():
     with pytest.raises(TypeError, match="static"):
-        jax.jit(lambda t: tj.fractional_matrix_power(jnp.eye(2), t))(0.5)
+        jax.jit(lambda t: tj.linalg.fractional_matrix_power(jnp.eye(2), t))(0.5)
     with pytest.raises(TypeError, match="func"):
-        tj.funm_hermitian(tj.Symmetric(jnp.eye(2)), 3)
+        tj.linalg.funm_hermitian(tj.Symmetric(jnp.eye(2)), 3)
     for a in (jnp.eye(2), tj.Diagonal(jnp.ones(2)), tj.Symmetric(jnp.eye(2)) * tj.unit("m")):
         with pytest.raises(TypeError, match=r"matrix_power: `n` is static, a whole number"):
-            tj.matrix_power(a, 0.5)
+            tj.linalg.matrix_power(a, 0.5)
         with pytest.raises(TypeError, match=r"fractional_matrix_power: `t` is static, a real"):
-            tj.fractional_matrix_power(a, "a")
-    assert tj.matrix_power(tj.Identity(2), np.int64(3)).shape == (2, 2)
+            tj.linalg.fractional_matrix_power(a, "a")
+    assert tj.linalg.matrix_power(tj.Identity(2), np.int64(3)).shape == (2, 2)
 
 
 def test_matrices_without_a_value_give_nan():
     a = tj.Symmetric(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
     promised = tj.Symmetric(a.data, definite=True)
     for x in (tj.Kronecker(a, -a), tj.Scaled(a, -1.0), tj.Scaled(promised, -1.0), -tj.Identity(2)):
-        assert jnp.all(jnp.isnan(jnp.diagonal(tj.destructure(tj.cholesky(x)))))
+        assert jnp.all(jnp.isnan(jnp.diagonal(tj.destructure(tj.linalg.cholesky(x)))))
     swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])  # has a negative eigenvalue
-    for op in (tj.sqrtm, tj.logm, lambda a: tj.fractional_matrix_power(a, 0.3)):
+    for op in (
+        tj.linalg.sqrtm,
+        tj.linalg.logm,
+        lambda a: tj.linalg.fractional_matrix_power(a, 0.3),
+    ):
         assert jnp.all(jnp.isnan(op(swap)))
         assert jnp.all(jnp.isnan(op(tj.Symmetric(swap)).data))
-    root = tj.sqrtm(swap.astype(complex))
+    root = tj.linalg.sqrtm(swap.astype(complex))
     np.testing.assert_allclose(root @ root, swap, atol=1e-14)
     turn = jnp.array([[-0.5, -0.8], [0.8, -0.5]])  # by more than a right angle; twice, more than pi
-    assert jnp.all(jnp.isnan(tj.sqrtm(tj.Kronecker(turn, turn)).to_dense()))
+    assert jnp.all(jnp.isnan(tj.linalg.sqrtm(tj.Kronecker(turn, turn)).to_dense()))
     nilpotent = jnp.array([[0.0, 1.0], [0.0, 0.0]])  # has no root
-    assert jnp.any(jnp.isnan(tj.sqrtm(nilpotent)))
-    assert jnp.all(jnp.isnan(tj.sqrtm(jnp.full((2, 2), jnp.nan))))
-    assert jnp.all(tj.sqrtm(jnp.zeros((2, 2))) == 0)
-    assert not jnp.any(jnp.isfinite(tj.logm(jnp.zeros((2, 2)))))
-    x = tj.solve_sylvester(jnp.eye(2), -jnp.eye(2), jnp.ones((2, 2)))
+    assert jnp.any(jnp.isnan(tj.linalg.sqrtm(nilpotent)))
+    assert jnp.all(jnp.isnan(tj.linalg.sqrtm(jnp.full((2, 2), jnp.nan))))
+    assert jnp.all(tj.linalg.sqrtm(jnp.zeros((2, 2))) == 0)
+    assert not jnp.any(jnp.isfinite(tj.linalg.logm(jnp.zeros((2, 2)))))
+    x = tj.linalg.solve_sylvester(jnp.eye(2), -jnp.eye(2), jnp.ones((2, 2)))
     assert not jnp.any(jnp.isfinite(x))
-    np.testing.assert_allclose(tj.sqrtm(jnp.array([[4, 0], [0, 9]])), np.diag([2.0, 3.0]))
+    np.testing.assert_allclose(tj.linalg.sqrtm(jnp.array([[4, 0], [0, 9]])), np.diag([2.0, 3.0]))
 
 
 # -- quantities ------------------------------------------------------------------------------------
@@ -265,31 +279,31 @@ def test_matrices_without_a_value_give_nan():
 def test_matrix_functions_of_quantities_have_their_units():
     m, s = tj.unit("m"), tj.unit("s")
     area = jnp.asarray(REAL) * m**2
-    assert tj.sqrtm(area).unit == m
-    assert tj.fractional_matrix_power(area, 1.5).unit == m**3
-    assert tj.matrix_power(area, -2).unit == m**-4
-    assert tj.expm(jnp.asarray(REAL) * (m / m)).shape == (3, 3)
+    assert tj.linalg.sqrtm(area).unit == m
+    assert tj.linalg.fractional_matrix_power(area, 1.5).unit == m**3
+    assert tj.linalg.matrix_power(area, -2).unit == m**-4
+    assert tj.linalg.expm(jnp.asarray(REAL) * (m / m)).shape == (3, 3)
     rate, q = jnp.asarray(REAL) / s, jnp.asarray(RIGHT) * m
-    assert tj.solve_lyapunov(rate, q).unit == m * s
-    assert tj.solve_sylvester(rate, rate, q).unit == m * s
+    assert tj.linalg.solve_lyapunov(rate, q).unit == m * s
+    assert tj.linalg.solve_sylvester(rate, rate, q).unit == m * s
     for call in (
-        lambda: tj.expm(area),
-        lambda: tj.logm(area),
-        lambda: tj.funm_hermitian(area, jnp.exp),
-        lambda: tj.solve_discrete_lyapunov(rate, q),
-        lambda: tj.solve_sylvester(rate, area, q),
+        lambda: tj.linalg.expm(area),
+        lambda: tj.linalg.logm(area),
+        lambda: tj.linalg.funm_hermitian(area, jnp.exp),
+        lambda: tj.linalg.solve_discrete_lyapunov(rate, q),
+        lambda: tj.linalg.solve_sylvester(rate, area, q),
     ):
         with pytest.raises(tj.UnitError):
             call()
-    root = tj.sqrtm(SYMMETRIC * (1.0 * m**2))
+    root = tj.linalg.sqrtm(SYMMETRIC * (1.0 * m**2))
     assert root.unit == m
     assert isinstance(root.value, tj.Symmetric)
 
 
 def test_the_logarithm_of_a_definite_matrix_promises_nothing_and_its_root_does():
     a = tj.Symmetric(jnp.array([[0.1, 0.02], [0.02, 0.2]]), definite=True)
-    assert tj.sqrtm(a).definite
-    assert not tj.logm(a).definite
+    assert tj.linalg.sqrtm(a).definite
+    assert not tj.linalg.logm(a).definite
 
 
 def test_equations_of_lyapunov_with_a_complex_diagonal_take_its_conjugate():
@@ -297,8 +311,8 @@ def test_equations_of_lyapunov_with_a_complex_diagonal_take_its_conjugate():
     a, star = np.diag(d), np.diag(d).conj()
 
     def solutions(d):
-        x = tj.solve_lyapunov(tj.Diagonal(d), q)
-        y = tj.solve_discrete_lyapunov(tj.Diagonal(d), q)
+        x = tj.linalg.solve_lyapunov(tj.Diagonal(d), q)
+        y = tj.linalg.solve_discrete_lyapunov(tj.Diagonal(d), q)
         return x, y
 
     x, y = solutions(d)
@@ -337,10 +351,10 @@ def test_a_module_as_function_is_called_and_differentiated(a, f):
     dense = SYMMETRIC.to_dense()
     want = lambda rate: jnp.sum(jax.scipy.linalg.expm(-rate * dense) @ x)
     for loss in (
-        lambda rate: jnp.sum(tj.funm_multiply(a, x, f(rate))),
-        lambda rate: jnp.sum(tj.funm_hermitian(a, f(rate)) @ x),
+        lambda rate: jnp.sum(tj.linalg.funm_multiply(a, x, f(rate))),
+        lambda rate: jnp.sum(tj.linalg.funm_hermitian(a, f(rate)) @ x),
     ):
         for by in (lambda g: g, jax.grad, jax.hessian, lambda g: jax.jit(jax.jacfwd(g))):
             np.testing.assert_allclose(by(loss)(rate), by(want)(rate), rtol=1e-10)
-    by_module = jax.grad(lambda module: jnp.sum(tj.funm_multiply(a, x, module)))(Decay(rate))
+    by_module = jax.grad(lambda module: jnp.sum(tj.linalg.funm_multiply(a, x, module)))(Decay(rate))
     np.testing.assert_allclose(by_module.rate, jax.grad(want)(rate), rtol=1e-10)

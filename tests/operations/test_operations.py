@@ -26,9 +26,16 @@ class Careless(tj.AbstractArray):
         return jnp.diag(self.d)
 
 
-for op in (tj.matmul, tj.solve, tj.add, tj.multiply, tj.dot, tj.quadratic_form):
+for op in (
+    tj.matmul,
+    tj.solve,
+    tj.linalg.add,
+    tj.linalg.multiply,
+    tj.dot,
+    tj.linalg.quadratic_form,
+):
     op.implementation(Careless, tj.Dense)(lambda a, b: a.d * jnp.sum(b))
-for op in (tj.inv, tj.logdet, tj.slogdet, tj.det, tj.cholesky):
+for op in (tj.inv, tj.logdet, tj.linalg.slogdet, tj.det, tj.linalg.cholesky):
     op.implementation(Careless)(lambda a: a.d)
 
 
@@ -37,11 +44,11 @@ for op in (tj.inv, tj.logdet, tj.slogdet, tj.det, tj.cholesky):
     [
         (lambda a, b: a @ b, r"matmul: cannot multiply Careless\[3, 3\] with float64\[1\]"),
         (tj.solve, r"solve: the right-hand side \[1\] does not fit"),
-        (lambda a, b: tj.add(a, jnp.ones((2, 1))), "add: shapes .* do not fit"),
+        (lambda a, b: tj.linalg.add(a, jnp.ones((2, 1))), "add: shapes .* do not fit"),
         (lambda a, b: a + tj.Diagonal([1.0, 2.0]), "add: shapes .* differ"),
         (lambda a, b: a * tj.Diagonal([1.0, 2.0]), "multiply: shapes .* differ"),
         (tj.dot, r"dot: shapes .* differ[^@]*`a @ b`, and NumPy's `dot` is `tanjax.numpy.dot`"),
-        (tj.quadratic_form, "quadratic_form: needs a square matrix and a vector"),
+        (tj.linalg.quadratic_form, "quadratic_form: needs a square matrix and a vector"),
         (lambda a, b: tj.inv(tj.Fill(1.0, (2, 3))), "inv: needs a square matrix, got Fill"),
         (lambda a, b: tj.logdet(tj.Fill(1.0, (2, 3))), "logdet: needs a square matrix"),
     ],
@@ -78,7 +85,7 @@ def test_an_operation_of_ones_own_checks_once():
 @pytest.mark.parametrize("size", [1e30, 1e-30])
 def test_a_determinant_of_large_numbers_has_an_exponent(size):
     """As in `tanjax.numpy.linalg`: the product of five of them is held by no float32."""
-    a = tj.Unitful(jnp.eye(5, dtype=jnp.float32) * jnp.float32(size), "m")
+    a = tj.Quantity(jnp.eye(5, dtype=jnp.float32) * jnp.float32(size), "m")
     for found in (tj.det(a), np.linalg.det(a)):
         assert found.unit == tj.unit("m5")
         decimal = math.log10(float(found.stored)) + found.scale * math.log10(2)
@@ -114,7 +121,7 @@ def test_slogdet_as_numpy_calls_it(a):
 def test_sums_along_an_axis_of_a_banded_matrix(axis):
     a = tj.Banded(jnp.arange(1.0, 7.0).reshape(2, 3), 1, 0)
     with tj.densify("error"):
-        np.testing.assert_array_equal(tj.sum(a, axis=axis), a.to_dense().sum(axis))
+        np.testing.assert_array_equal(tj.linalg.sum(a, axis=axis), a.to_dense().sum(axis))
 
 
 @pytest.mark.parametrize("lower", [True, False])

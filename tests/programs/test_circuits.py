@@ -59,7 +59,7 @@ def made_gates():
         for gate, matrix in pairs.items():
             yield lambda w, gate=gate: gate(wires=w), matrix, wires
     for values in ((0, 1), (1, 0)):
-        both = lambda w, values=values: tj.ctrl(
+        both = lambda w, values=values: tj.programs.ctrl(
             lambda: nothing(RX(0.7, wires=w[2])), values, (w[0], w[1])
         )()
         yield both, controlled(turns[RX], values), (2, 0, 1)
@@ -114,14 +114,14 @@ def carried(a):
         CNOT(wires=(1, 0))
         return 1.3 * x, y + x
 
-    _, y = tj.for_loop(5, -1, -2)(body)(a, 2 * a)
+    _, y = tj.programs.for_loop(5, -1, -2)(body)(a, 2 * a)
     RX(y, wires=1)
-    tj.for_loop(0, 0)(lambda i, z: (RX(z, wires=0), z)[1])(a)
+    tj.programs.for_loop(0, 0)(lambda i, z: (RX(z, wires=0), z)[1])(a)
 
 
 def test_the_adjoint_of_a_loop_with_a_state():
     """By transposing the map, and by inverse gates in the order and with the state of the loop."""
-    both = lambda a: (carried(a), tj.adjoint(carried)(a))[1]
+    both = lambda a: (carried(a), tj.programs.adjoint(carried)(a))[1]
     shorter = circuits.Cancel()(Forward()(both))
     found = jax.jit(lambda a: [unitary(f, 2)(a) for f in (both, Forward()(both), shorter)])(0.3)
     for matrix in found:
@@ -151,7 +151,7 @@ def test_neighbouring_inverse_gates_cancel():
         H(wires=0)
         X(wires=0)
         H(wires=0)
-        tj.for_loop(0, 2)(lambda i: nothing(H(wires=2)))()
+        tj.programs.for_loop(0, 2)(lambda i: nothing(H(wires=2)))()
         H(wires=0)
         one, other = RY(a, wires=1), RY(-a, wires=1)
         return one.angle + other.angle
@@ -167,5 +167,5 @@ def test_neighbouring_inverse_gates_cancel():
 def test_an_angle_read_in_a_circuit_that_is_turned_around():
     """Not made yet where it is read: refused, never wrong."""
     read = lambda a: nothing(RX(RX(a, wires=0).angle, wires=0))
-    with pytest.raises(tj.CaptureError, match="no such field"):
-        Forward()(lambda a: tj.adjoint(read)(a))(0.3)
+    with pytest.raises(tj.errors.CaptureError, match="no such field"):
+        Forward()(lambda a: tj.programs.adjoint(read)(a))(0.3)

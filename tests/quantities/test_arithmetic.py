@@ -40,12 +40,12 @@ def test_wide_products_are_right_or_warn(dtype, seed):
         if random.random() < 0.2:
             a, b = b, a
         x, y = (
-            tj.Unitful(jnp.asarray(v, dtype), unit, int(random.integers(-50, 50)))
+            tj.Quantity(jnp.asarray(v, dtype), unit, int(random.integers(-50, 50)))
             for v, unit in ((a, "m"), (b, "s"))
         )
         for f in (lambda x, y: x * y, lambda x, y: x / y, lambda x, y: 3 * x, lambda x, y: y / 7.0):
             with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("always", tj.ScaleWarning)
+                warnings.simplefilter("always", tj.errors.ScaleWarning)
                 found = f(x, y)
             with np.errstate(all="ignore"):
                 exact = f(exactly(x), exactly(y))
@@ -58,8 +58,8 @@ def test_wide_products_are_right_or_warn(dtype, seed):
 
 def test_a_factor_with_subnormal_numbers_stays_where_it_is():
     """It was moved out of the range: a quotient by what had become infinite was zero."""
-    mass = tj.Unitful(jnp.float16([50000.0, 0.5]), "kg", 1)
+    mass = tj.Quantity(jnp.float16([50000.0, 0.5]), "kg", 1)
     pull = 6.6743e-11 * tj.unit("m3 / kg / s2") * mass
-    square = tj.Unitful(jnp.float16([595.5, 2.0**-22]), "kg2", 24)
+    square = tj.Quantity(jnp.float16([595.5, 2.0**-22]), "kg2", 24)
     found = pull / square
     np.testing.assert_allclose(exactly(found), exactly(pull) / exactly(square), rtol=3e-3)

@@ -47,10 +47,10 @@ def test_later_calls_agree_with_the_first(call):
 
 def assert_si_close(got, expected):
     """The same quantities, though perhaps in other prefixes."""
-    got, expected = (jax.tree.leaves(v, is_leaf=tj.is_structured) for v in (got, expected))
+    got, expected = (jax.tree.leaves(v, is_leaf=tj.rules.is_structured) for v in (got, expected))
     for g, e in zip(got, expected, strict=True):
-        assert (type(g) is tj.Unitful) == (type(e) is tj.Unitful)
-        if type(g) is tj.Unitful:
+        assert (type(g) is tj.Quantity) == (type(e) is tj.Quantity)
+        if type(g) is tj.Quantity:
             g, e = g.to_value(e.unit), e.value
         np.testing.assert_allclose(g, e, rtol=1e-12)
 

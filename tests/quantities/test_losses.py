@@ -23,8 +23,8 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 def far_apart(dtype, unit=kg):
     """A number, another that is nothing beside it, and an array of two of the first."""
-    sun = tj.Unitful(jnp.asarray(1.5, dtype), unit, 300)
-    brick = tj.Unitful(jnp.asarray(3.0, dtype), unit)
+    sun = tj.Quantity(jnp.asarray(1.5, dtype), unit, 300)
+    brick = tj.Quantity(jnp.asarray(3.0, dtype), unit)
     return sun, brick, tnp.stack([sun, sun])
 
 
@@ -82,7 +82,7 @@ HARMLESS = {
     "zeros": lambda s, b, two: tnp.stack([s, 0 * b]),
     "literal zero": lambda s, b, two: tnp.where(FIRST, s, 0.0),
     "at.set of zero": lambda s, b, two: (two / kg).at[0].set(0),
-    "nan": lambda s, b, two: tnp.stack([s, tj.Unitful(jnp.asarray(jnp.nan, s.dtype), kg)]),
+    "nan": lambda s, b, two: tnp.stack([s, tj.Quantity(jnp.asarray(jnp.nan, s.dtype), kg)]),
 }
 
 
@@ -110,7 +110,7 @@ def test_lost_addend_that_does_not_matter_gives_no_warning(name, dtype):
 @every_dtype
 def test_numbers_that_fit_together_are_kept(dtype):
     span = 24 if dtype == "float16" else 240
-    low, high = (tj.Unitful(jnp.asarray(1.5, dtype), kg, e) for e in (300, 300 + span))
+    low, high = (tj.Quantity(jnp.asarray(1.5, dtype), kg, e) for e in (300, 300 + span))
     for q in (
         tnp.stack([low, high]),
         tnp.where(FIRST, low, high),
@@ -123,15 +123,15 @@ def test_numbers_that_fit_together_are_kept(dtype):
 
 def test_a_loss_is_seen_where_one_of_the_results_has_an_exponent():
     """The larger of two negative numbers is the smaller one, of which one digit is left."""
-    small, large = (tj.Unitful(jnp.float16(-48800.0), kg, e) for e in (11, 48))
+    small, large = (tj.Quantity(jnp.float16(-48800.0), kg, e) for e in (11, 48))
     with pytest.warns(ScaleWarning, match="maximum"):
         tnp.maximum(large, small)
 
 
 def test_digits_of_subnormal_numbers():
     """float16 computes with them; those that are exact are kept, others lose digits."""
-    top = tj.Unitful(jnp.float16(2.0**15), kg, 100)
-    exact, inexact = (tj.Unitful(jnp.float16(x), kg, 83) for x in (1.0, 1.0 + 2.0**-6))
+    top = tj.Quantity(jnp.float16(2.0**15), kg, 100)
+    exact, inexact = (tj.Quantity(jnp.float16(x), kg, 83) for x in (1.0, 1.0 + 2.0**-6))
     assert float(tnp.stack([top, exact])[1] / exact) == 1.0
     with pytest.warns(ScaleWarning, match="stack"):
         tnp.stack([top, inexact])
@@ -141,11 +141,11 @@ def test_digits_of_subnormal_numbers():
 def test_complex_numbers_and_other_units(dtype):
     sun, _, _ = far_apart(dtype)
     with pytest.warns(ScaleWarning, match="stack"):
-        tnp.stack([sun, tj.Unitful(jnp.asarray(3.0, dtype), "g")])
+        tnp.stack([sun, tj.Quantity(jnp.asarray(3.0, dtype), "g")])
     if dtype == "float32":
-        large = tj.Unitful(jnp.complex64(1 + 2j), kg, 300)
+        large = tj.Quantity(jnp.complex64(1 + 2j), kg, 300)
         with pytest.warns(ScaleWarning, match="stack"):
-            tnp.stack([large, tj.Unitful(jnp.complex64(3j), kg)])
+            tnp.stack([large, tj.Quantity(jnp.complex64(3j), kg)])
 
 
 def test_another_dtype():

@@ -114,7 +114,7 @@ def test_fill_value_must_have_the_unit():
     with pytest.raises(tj.UnitError):
         out_of_bounds.get(mode="fill", fill_value=1.0)
     with pytest.raises(tj.UnitError):  # 0 degC, or 0 K?
-        tj.Unitful(jnp.ones(2), "degC").at[0].set(0)
+        tj.Quantity(jnp.ones(2), "degC").at[0].set(0)
 
 
 def test_sums_beyond_the_range_are_kept():

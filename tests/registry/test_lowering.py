@@ -141,9 +141,9 @@ def constant_rule(x):
 
 STILL = {
     "logdet": lambda x: tj.logdet(tj.Triangular(x, True, True)),
-    "slogdet": lambda x: tj.slogdet(tj.Triangular(x, True, True))[1],
+    "slogdet": lambda x: tj.linalg.slogdet(tj.Triangular(x, True, True))[1],
     "trace": lambda x: tj.trace(tj.Triangular(x, True, True)),
-    "diagonal": lambda x: tj.diagonal(tj.Masked(x, "strictly_upper")),
+    "diagonal": lambda x: tj.linalg.diagonal(tj.tangents.Masked(x, "strictly_upper")),
     "within a call": lambda x: constant(x),
     "product": lambda x: tj.destructure(tj.matmul(tj.LowRank(x, x), tj.Zero((3, 2), x.dtype))),
 }

@@ -130,7 +130,9 @@ def test_a_name_that_disables_nothing_is_said(tmp_path):
 
 
 def test_a_shipped_pack_that_does_not_load_is_an_error():
-    with pytest.raises(tj.RulePackError, match="shipped rule pack no_such_module does not load"):
+    with pytest.raises(
+        tj.errors.RulePackError, match="shipped rule pack no_such_module does not load"
+    ):
         load_pack(Pack("tanjax", "", "gone", "no_such_module"))
 
 

@@ -59,7 +59,7 @@ def test_a_registration_after_a_lookup_is_seen(table):
 def test_a_duplicate_is_refused_naming_both_origins_unless_it_overrides(table):
     table.add((Dog,), "first", "pack_a: bark")
     with pytest.raises(
-        tj.RegistrationError, match=r"(?s)\(Dog\).*pack_a: bark.*pack_b: woof.*override"
+        tj.errors.RegistrationError, match=r"(?s)\(Dog\).*pack_a: bark.*pack_b: woof.*override"
     ):
         table.add((Dog,), "second", "pack_b: woof")
     assert table.find((Dog,)).entry == "first"

@@ -65,7 +65,7 @@ def test_a_result_that_is_lost_where_it_is_stored_is_said(dtype):
     for wide in np.linspace(0.2, 0.45, 40) * room:
         x = jnp.asarray([1.0, 1.37 * 2.0 ** -round(wide)], dtype)
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", tj.ScaleWarning)
+            warnings.simplefilter("always", tj.errors.ScaleWarning)
             (found,), (exponent,) = scaled_call("cube", lambda x: x**3, [x])
         exact, number = np.float64(x[1]) ** 3, np.ldexp(np.float64(found[1]), exponent)
         assert caught or abs(number / exact - 1) < 0.03
@@ -78,5 +78,5 @@ def test_a_result_that_is_lost_where_it_is_stored_is_said(dtype):
 def test_entries_that_are_lost_on_the_way_are_warned_of():
     """The results would be held, were they right."""
     x = jnp.array([1e-30, 1e30], "float32")
-    with pytest.warns(tj.ScaleWarning, match="ratio"):
+    with pytest.warns(tj.errors.ScaleWarning, match="ratio"):
         scaled_call("ratio", lambda x: (x * x) / (x * x), [x])

@@ -236,7 +236,9 @@ def test_a_primitive_without_entry_is_at_zero_and_said_so():
     view = tj.scale_graph(square_over)(LARGE)
     assert any("test_scale_own" in note for note in view.plan.notes)
     assert "test_scale_own" in str(view)
-    with pytest.warns(tj.ScaleWarning, match="`test_scale_own` at .* could not be looked at"):
+    with pytest.warns(
+        tj.errors.ScaleWarning, match="`test_scale_own` at .* could not be looked at"
+    ):
         assert np.isinf(tj.jit(square_over)(LARGE)).all()  # as in plain JAX
 
 
@@ -285,20 +287,22 @@ def test_a_registered_primitive_has_units():
     ],
 )
 def test_registration_refuses_what_cannot_be_meant(signature, more, said):
-    with pytest.raises(tj.ScaleError, match=rf"(?s)register_law: `test_scale_own`.*{said}"):
+    with pytest.raises(tj.errors.ScaleError, match=rf"(?s)register_law: `test_scale_own`.*{said}"):
         register_law(OWN, signature, **more)
     assert OWN.name not in LAWS
 
 
 @pytest.mark.usefixtures("table")
 def test_a_law_is_written_once():
-    with pytest.raises(tj.ScaleError, match=r"(?s)`mul`: there is a law already.*override=True"):
+    with pytest.raises(
+        tj.errors.ScaleError, match=r"(?s)`mul`: there is a law already.*override=True"
+    ):
         register_law("mul", "*x: u -> u")
     register_law("mul", "a: u, b: v -> u*v", override=True)
     register_law("test_scale_name_only", "*x: u -> u")
-    with pytest.raises(tj.ScaleError, match="already"):
+    with pytest.raises(tj.errors.ScaleError, match="already"):
         register_law("test_scale_name_only", "*x: u -> u")
-    with pytest.raises(tj.ScaleError, match="is no primitive"):
+    with pytest.raises(tj.errors.ScaleError, match="is no primitive"):
         register_law(3, "*x: u -> u")
 
 

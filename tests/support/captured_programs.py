@@ -127,7 +127,7 @@ class Draw:
                 ("S of a field", lambda env: tj.Symmetric(env["T"].data, "mean")),
             ],
             "T": [
-                ("cholesky", lambda env: tj.cholesky(_positive(bounded(env["m"])))),
+                ("cholesky", lambda env: tj.linalg.cholesky(_positive(bounded(env["m"])))),
                 ("Tᵀ", lambda env: tj.Triangular(env["T"].data.T + jnp.eye(N), lower=True)),
                 ("T * n", lambda env: env["T"] * env["n"]),
             ],
@@ -143,7 +143,7 @@ class Draw:
                 ("to_dense", lambda env: env[a].to_dense()),
                 ("@ m", lambda env: tj.matmul(env[a], env["m"])),
                 ("+ I", lambda env: (env[a] + tj.Identity(N, jnp.float64)).to_dense()),
-                ("expm", lambda env: tj.expm(env[a].to_dense())),
+                ("expm", lambda env: tj.linalg.expm(env[a].to_dense())),
             ]
         )
         self.say(depth, f"m = {a} {name}")
@@ -284,7 +284,7 @@ class Draw:
             index = jnp.clip(jnp.floor(3 * env["s"]).astype(jnp.int32), 0, 2)
             carry = {k: env[k] for k in some}
             cases = [lambda c: first({**env, **c}), lambda c: c, lambda c: first({**env, **c})]
-            return tj.switch(index, cases, carry)
+            return tj.programs.switch(index, cases, carry)
 
         return step
 
@@ -359,7 +359,7 @@ def _short(q):
 
 def _cast(v, like):
     """Cast to the unit and the dtype that a carry had before."""
-    if isinstance(like, tj.Unitful):
+    if isinstance(like, tj.Quantity):
         return v.to(like.unit)
     return v
 
@@ -409,11 +409,11 @@ def check(seed, thorough=True):
             found[name] = places
 
     compare("value", lambda g: g)
-    again = tj.Interpreter().rewrite(program)
+    again = tj.programs.Interpreter().rewrite(program)
     # JAX's own loops drop unused closed-over values when they are traced again.
     before, after = program.pruned(("class",)), again
     if any("jax" in words and "if s" not in words for words in draw.words):
-        before, after = again, tj.Interpreter().rewrite(again)
+        before, after = again, tj.programs.Interpreter().rewrite(again)
     lines = [str(p).splitlines() for p in (before, after)]
     if lines[0] != lines[1]:
         found["text of the rewrite"] = list(difflib.unified_diff(*lines, lineterm="", n=1))[2:12]

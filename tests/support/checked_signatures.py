@@ -47,7 +47,7 @@ def typechecked(function: Callable) -> Callable:
 
 def check_operations(tj: types.ModuleType) -> None:
     """Check calls of the public operations: their functions see dense arguments only."""
-    call, checked = tj.Operation.__call__, {}
+    call, checked = tj.rules.Operation.__call__, {}
 
     def as_annotated(op: object) -> Callable:
         @functools.wraps(op.__wrapped__)
@@ -62,9 +62,9 @@ def check_operations(tj: types.ModuleType) -> None:
         return checked[op](*args, **kwargs)
 
     for name in dir(tj):
-        if isinstance(getattr(tj, name), tj.Operation):
+        if isinstance(getattr(tj, name), tj.rules.Operation):
             checked[getattr(tj, name)] = as_annotated(getattr(tj, name))
-    tj.Operation.__call__ = checked_call
+    tj.rules.Operation.__call__ = checked_call
 
 
 def of_cases(tj: types.ModuleType, packages: list[str]) -> Iterator[tuple[str, Callable]]:
@@ -79,7 +79,7 @@ def of_cases(tj: types.ModuleType, packages: list[str]) -> Iterator[tuple[str, C
         case.operation.primal(*args, **case.static)
         out, pullback = tj.vjp(function, *args)
         ones = lambda x: jnp.ones(x.shape, x.dtype)
-        pullback(jax.tree.map(ones, out, is_leaf=tj.is_structured))
+        pullback(jax.tree.map(ones, out, is_leaf=tj.rules.is_structured))
         tj.linearize(function, *args)
         return jax.tree.leaves(out)
 
@@ -99,10 +99,10 @@ def of_types(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
     def everything(x: object) -> object:
         dense = x.to_dense()
         structural = jax.tree.map(jnp.ones_like, x)
-        tj.pullback_of_destructure(x)(dense)
-        tj.pushforward_of_destructure(x)(structural)
-        tj.pushforward_of_restructure(x)(dense)
-        tj.pullback_of_restructure(x)(structural)
+        tj.tangents.pullback_of_destructure(x)(dense)
+        tj.tangents.pushforward_of_destructure(x)(structural)
+        tj.tangents.pushforward_of_restructure(x)(dense)
+        tj.tangents.pullback_of_restructure(x)(structural)
         for query in (x.conj, x.canonical, x.total, x.as_query, x.linear_terms):
             query()
         if x.ndim == 2:
@@ -123,15 +123,15 @@ def of_families(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
 
     d = tj.Diagonal(jnp.array([1.0, 2.0]))
     length, time = jnp.array([1.0, 2.0]) * tj.unit("km"), tj.quantity(3.0, "s")
-    energy = lambda x: tj.sum(tj.multiply(x, x))
+    energy = lambda x: tj.linalg.sum(tj.linalg.multiply(x, x))
     steps = lambda c, x: (c + x, c * 2.0)
     programs = {
         "quantity": lambda: (tj.quantity("3 km").to("m"), tj.quantity([1, 2], "m").value),
         "operations on quantities": lambda: (
             tj.matmul(tj.Diagonal(length), length),
             tj.solve(tj.Diagonal(length), length),
-            tj.add(length, length),
-            tj.divide(length, time),
+            tj.linalg.add(length, length),
+            tj.linalg.divide(length, time),
             tj.det(tj.Diagonal(length)),
             length / time,
             tj.numpy.sqrt(length * length),
@@ -151,24 +151,24 @@ def of_families(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
         "loops": lambda: (
             tj.fori_loop(0, 3, lambda i, c: c * 2.0, time),
             tj.while_loop(lambda c: c < 9 * time, lambda c: c + time, time),
-            tj.map(lambda x: x * time, length),
-            tj.associative_scan(lambda a, b: a + b, length),
+            tj.programs.map(lambda x: x * time, length),
+            tj.programs.associative_scan(lambda a, b: a + b, length),
         ),
         "branches": lambda: (
             tj.cond(True, lambda x: x, lambda x: 2 * x, length),
-            tj.switch(1, [lambda x: x, lambda x: 3 * x], length),
+            tj.programs.switch(1, [lambda x: x, lambda x: 3 * x], length),
             tj.checkpoint(energy)(length),
         ),
         "maps": lambda: (
-            tj.natural(d, d),
-            tj.structural(d, d.to_dense()),
-            tj.project(d, jnp.ones((2, 2))),
-            tj.is_visible(d, d),
-            tj.inner_product(d, d),
-            tj.add_tangents(d, tj.zero_tangent(d)),
-            tj.tangent_type(d).dimension,
-            tj.rrule(tj.solve, d, d.diag)[1](d.diag),
-            tj.frule(tj.inv, (d,), (d,)),
+            tj.tangents.natural(d, d),
+            tj.tangents.structural(d, d.to_dense()),
+            tj.tangents.project(d, jnp.ones((2, 2))),
+            tj.tangents.is_visible(d, d),
+            tj.tangents.inner_product(d, d),
+            tj.tangents.add_tangents(d, tj.tangents.zero_tangent(d)),
+            tj.tangents.tangent_type(d).dimension,
+            tj.rules.rrule(tj.solve, d, d.diag)[1](d.diag),
+            tj.rules.frule(tj.inv, (d,), (d,)),
         ),
     }
     for name, program in programs.items():

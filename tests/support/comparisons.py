@@ -13,18 +13,18 @@ def densely(function):
     """Return the same function on dense arrays, which JAX differentiates without any rule."""
 
     def dense(*args):
-        return function(*jax.tree.map(to_dense, args, is_leaf=tj.is_structured))
+        return function(*jax.tree.map(to_dense, args, is_leaf=tj.rules.is_structured))
 
     return dense
 
 
 def to_dense(x):
-    return tj.destructure(x) if tj.is_structured(x) else x
+    return tj.destructure(x) if tj.rules.is_structured(x) else x
 
 
 def dense_tree(tree):
     """Return a tree with its structured arrays densified."""
-    return jax.tree.map(to_dense, tree, is_leaf=tj.is_structured)
+    return jax.tree.map(to_dense, tree, is_leaf=tj.rules.is_structured)
 
 
 def assert_close(got, want, tolerance=1e-10):
@@ -80,7 +80,7 @@ def derivatives(function, *args):
     gradient = jax.grad(loss, where)
 
     def run(args, tangents):
-        along = lambda *a: tj.inner_product(gradient(*a), tangents)
+        along = lambda *a: tj.tangents.inner_product(gradient(*a), tangents)
         value, moved = jax.jvp(lambda *a: dense_tree(function(*a)), args, tangents)
         return {
             "value": value,

@@ -92,7 +92,7 @@ FAULTS: dict[str, dict[str, str]] = {
         "a callable pytree with arrays had a gradient of 0": (
             "registry/test_operation.py::test_a_pushforward_rule_sees_no_callable_that_is_a_tree"
         ),
-        "arrays from tj.freeze changed with the Ref": (
+        "arrays from tj.refs.freeze changed with the Ref": (
             "mutation/test_refs.py::test_frozen_arrays_stay_when_the_ref_is_written"
         ),
         "state that a body reads was compiled in, unsaid": (

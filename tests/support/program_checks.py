@@ -37,8 +37,8 @@ def assert_captures(f, *args, derivative=True, ulps=0):
     value = jax.jit(f)(*args)
     assert is_same(jax.jit(program)(*args), value)
     assert is_same(program(*args), f(*args))
-    assert str(tj.Interpreter().rewrite(program)) == str(program)
-    assert is_same(jax.jit(tj.Interpreter()(f))(*args), value)
+    assert str(tj.programs.Interpreter().rewrite(program)) == str(program)
+    assert is_same(jax.jit(tj.programs.Interpreter()(f))(*args), value)
     if derivative:
         of = lambda g: jax.jit(jax.grad(functools.partial(total, g)))
         found, expected = of(program)(*args), of(f)(*args)

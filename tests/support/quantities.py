@@ -38,7 +38,7 @@ def factor(unit):
 
 
 def is_quantity(x):
-    return type(x) is tj.Unitful
+    return type(x) is tj.Quantity
 
 
 def si(tree):
@@ -48,8 +48,8 @@ def si(tree):
         if not is_quantity(x):
             return x
         by = factor(x.unit)
-        if tj.is_structured(x.value):
-            return tj.multiply(x.value, by)
+        if tj.rules.is_structured(x.value):
+            return tj.linalg.multiply(x.value, by)
         return x.value * by if by != 1.0 else x.value
 
     return jax.tree.map(strip, tree, is_leaf=is_quantity)
@@ -63,12 +63,12 @@ def units_of(tree):
 
 def dense(x):
     """Return the dense array of plain numbers of an array of any type."""
-    return np.asarray(tj.destructure(x) if tj.is_structured(x) else x)
+    return np.asarray(tj.destructure(x) if tj.rules.is_structured(x) else x)
 
 
 def assert_quantity(got, unit, value, tolerance=1e-13):
     """Assert a quantity in exactly this unit (under any of its names), with these numbers."""
-    assert type(got) is tj.Unitful, f"not a quantity: {got!r}"
+    assert type(got) is tj.Quantity, f"not a quantity: {got!r}"
     assert got.unit == tj.unit(unit), f"{got.unit} is not {unit}"
     np.testing.assert_allclose(dense(got.value), dense(value), rtol=tolerance, atol=tolerance)
     assert np.shape(dense(got.value)) == np.shape(dense(value))
@@ -76,7 +76,7 @@ def assert_quantity(got, unit, value, tolerance=1e-13):
 
 def assert_plain(got, value, tolerance=1e-13):
     """Assert plain numbers with these values."""
-    assert type(got) is not tj.Unitful, f"a quantity: {got!r}"
+    assert type(got) is not tj.Quantity, f"a quantity: {got!r}"
     np.testing.assert_allclose(dense(got), dense(value), rtol=tolerance, atol=tolerance)
 
 
@@ -93,7 +93,7 @@ def assert_same(got, want, tolerance=1e-11):
 def assert_like_si(got, want, dimensions, tolerance=1e-10):
     """Assert plain JAX's numbers in SI, leaf by leaf, in the stated dimensions (`None`: plain)."""
     leaves = jax.tree.leaves(got, is_leaf=is_quantity)
-    numbers = jax.tree.leaves(want, is_leaf=tj.is_structured)
+    numbers = jax.tree.leaves(want, is_leaf=tj.rules.is_structured)
     assert len(leaves) == len(numbers) == len(dimensions)
     for g, w, unit in zip(leaves, numbers, dimensions, strict=True):
         if unit is None:

@@ -33,5 +33,5 @@ def test_the_ladder_goes_on_while_its_error_falls():
     np.testing.assert_allclose(slope(quick, 0.4), np.cos(1200.0), rtol=1e-6)
     near = lambda x: 1e-5 * jnp.log(x)  # not a number below zero, which is nearer than a step
     np.testing.assert_allclose(slope(near, 1e-5), 1.0, rtol=1e-6)
-    with pytest.raises(tj.CheckFailure, match="no two steps agree"):
+    with pytest.raises(tj.errors.CheckFailure, match="no two steps agree"):
         slope(lambda x: jnp.cbrt(x - 0.4), 0.4)

@@ -70,14 +70,14 @@ def calling(call):
 
     def make():
         square, args = squared()
-        square.__class__ = type("Broken", (tj.InPlace,), {"__call__": call})
+        square.__class__ = type("Broken", (tj.refs.InPlace,), {"__call__": call})
         return square, args
 
     return make
 
 
 def right_call(f, x, y):
-    return tj.InPlace.__call__(f, x, y)
+    return tj.refs.InPlace.__call__(f, x, y)
 
 
 # -- bodies that do more than they say ------------------------------------------------------------
@@ -116,8 +116,8 @@ def returning(f):
             x[...] = 2 * x[...]
             return x
 
-        call = lambda self, x: f(x, tj.InPlace.__call__(self, x))
-        double.__class__ = type("Broken", (tj.InPlace,), {"__call__": call})
+        call = lambda self, x: f(x, tj.refs.InPlace.__call__(self, x))
+        double.__class__ = type("Broken", (tj.refs.InPlace,), {"__call__": call})
         return double, (X,)
 
     return make
@@ -327,13 +327,13 @@ def test_rules_that_are_right(made):
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_fails_in_its_stage(name):
     stage, make = FAULTS[name]
-    with pytest.raises(tj.CheckFailure, match=f": {stage}: ") as failure:
+    with pytest.raises(tj.errors.CheckFailure, match=f": {stage}: ") as failure:
         check(make(), stage)
     assert "implementation: " in str(failure.value)
 
 
 def test_a_failure_names_everything():
-    with pytest.raises(tj.CheckFailure) as failure:
+    with pytest.raises(tj.errors.CheckFailure) as failure:
         check(changed(lambda a, b: (1.001 * a, b))(), "vjp")
     text = str(failure.value)
     for words in ("square(vector, vector)", ": vjp: ", "respect to x", "first at (", "rule: "):
@@ -362,9 +362,9 @@ def test_call_that_checks_nothing_is_refused():
     f, (x, y) = squared()
     with pytest.raises(TypeError, match="not an in-place function"):
         check_inplace(f.transition, x, y)
-    with pytest.raises(tj.MutationError, match="the kit makes the Refs"):
+    with pytest.raises(tj.errors.MutationError, match="the kit makes the Refs"):
         check_inplace(f, jax.new_ref(x), y)
     with pytest.raises(ValueError, match="unknown stage"):
         check_inplace(f, x, y, skip=("batches",))
-    with pytest.raises(tj.CheckFailure, match="left out"):
+    with pytest.raises(tj.errors.CheckFailure, match="left out"):
         check_inplace(f, x, y, modes=("refs",))

@@ -60,7 +60,7 @@ def test_every_redundant_storage_is_looked_at(kind):
 
 
 def test_steps_of_an_optimiser_and_what_free_numbers_give_pass():
-    to_vector, from_vector, _ = tj.free_coordinates(SYMMETRIC)
+    to_vector, from_vector, _ = tj.tangents.free_coordinates(SYMMETRIC)
     loss = lambda x: jnp.sum((x @ B) ** 2) - tj.logdet(x)
     with check_storage():
         x = jax.tree.map(lambda p, g: p - 0.01 * g, SYMMETRIC, jax.grad(loss)(SYMMETRIC))

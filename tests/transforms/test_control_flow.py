@@ -98,7 +98,7 @@ def test_structured_carries():
         ("scan", lambda: tj.scan(lambda c, v: (c * v, c), 1.0 * m, x)),
         ("fori_loop", lambda: tj.fori_loop(0, 2, lambda i, c: c * x[0], 1.0 * m)),
         ("while_loop", lambda: tj.while_loop(lambda c: c < 9.0 * m, lambda c: c * x[0], 1.0 * m)),
-        ("associative_scan", lambda: tj.associative_scan(lambda a, b: a * b, x)),
+        ("associative_scan", lambda: tj.programs.associative_scan(lambda a, b: a * b, x)),
     ],
 )
 def test_a_carry_that_changes_dimension_is_refused(name, loop):
@@ -132,7 +132,7 @@ def test_another_tree_is_jax_s_error():
     ("call", "words"),
     [
         (lambda: tj.cond(1.0 * m, lambda: 1.0, lambda: 2.0), "predicate.*m"),
-        (lambda: tj.switch(1.0 * m, [lambda: 1.0, lambda: 2.0]), "predicate.*m"),
+        (lambda: tj.programs.switch(1.0 * m, [lambda: 1.0, lambda: 2.0]), "predicate.*m"),
         (lambda: tj.while_loop(lambda c: c, lambda c: c, 1.0 * m), "predicate.*m"),
         (lambda: tj.fori_loop(0.0 * m, 3, lambda i, x: x, 1.0), "fori_loop: bound.*m"),
         (lambda: tj.fori_loop(0, 3.0 * m, lambda i, x: x, 1.0), "fori_loop: bound.*m"),
@@ -147,7 +147,7 @@ def test_a_predicate_or_bound_with_a_dimension_is_refused(call, words):
 
 BRANCHES = {
     "cond": lambda p, *fs: tj.cond(p == 0, fs[0], fs[1], x),
-    "switch": lambda p, *fs: tj.switch(p, list(fs), x),
+    "switch": lambda p, *fs: tj.programs.switch(p, list(fs), x),
 }
 
 
@@ -181,22 +181,22 @@ def test_branches_of_trees_and_of_two_dimensions(kind):
 def test_branches_without_operands_and_a_pure_predicate():
     assert_quantity(tj.cond(x[0] < 1.0 * km, lambda: 1.0 * m, lambda: 1.0 * km), "m", 1.0)
     index = jnp.asarray(1)
-    assert_quantity(tj.switch(index, [lambda: 1.0 * m, lambda: 1.0 * km]), "m", 1000.0)
+    assert_quantity(tj.programs.switch(index, [lambda: 1.0 * m, lambda: 1.0 * km]), "m", 1000.0)
 
 
 # -- maps ------------------------------------------------------------------------------------------
 
 
 def test_map_and_associative_scan():
-    assert_quantity(tj.map(lambda v: v * v / (1.0 * s), x), "m^2/s", V**2)
-    assert_quantity(tj.map(lambda v: v * v, x, batch_size=2), "m^2", V**2)
-    assert_quantity(tj.associative_scan(lambda a, b: a + b, x), "m", np.cumsum(V))
-    mixed = tj.associative_scan(lambda a, b: (a + b).to("km"), x)
+    assert_quantity(tj.programs.map(lambda v: v * v / (1.0 * s), x), "m^2/s", V**2)
+    assert_quantity(tj.programs.map(lambda v: v * v, x, batch_size=2), "m^2", V**2)
+    assert_quantity(tj.programs.associative_scan(lambda a, b: a + b, x), "m", np.cumsum(V))
+    mixed = tj.programs.associative_scan(lambda a, b: (a + b).to("km"), x)
     assert_quantity(mixed, "m", np.cumsum(V))
-    largest = tj.associative_scan(tnp.maximum, x, reverse=True)
+    largest = tj.programs.associative_scan(tnp.maximum, x, reverse=True)
     assert_quantity(largest, "m", [4.0] * 3)
     rows = jnp.asarray(V)[:, None] * V * km
-    assert_quantity(tj.associative_scan(lambda a, b: a + b, rows, axis=1), "km",
+    assert_quantity(tj.programs.associative_scan(lambda a, b: a + b, rows, axis=1), "km",
                     np.cumsum(np.outer(V, V), 1))  # fmt: skip
 
 

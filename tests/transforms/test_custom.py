@@ -100,7 +100,7 @@ def test_a_rule_with_a_wrong_dimension(bwd, got):
     ],
 )
 def test_a_rule_of_a_wrong_shape_or_count(bwd):
-    with pytest.raises(tj.CotangentError):
+    with pytest.raises(tj.errors.CotangentError):
         tj.grad(lambda x: tnp.sum(area(bwd=bwd)(x)))(x)
 
 
@@ -145,7 +145,7 @@ def test_structured_arguments():
 
 
 def test_no_rule_given():
-    with pytest.raises(tj.RegistrationError, match="defvjp"):
+    with pytest.raises(tj.errors.RegistrationError, match="defvjp"):
         tj.custom_vjp(lambda x: x)(x)
 
 

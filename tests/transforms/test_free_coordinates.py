@@ -28,7 +28,7 @@ def stored(tree):
 
 @pytest.mark.parametrize("x", SHIPPED)
 def test_free_numbers_are_all_that_the_storage_invariant_leaves(x):
-    to_vector, from_vector, log_determinant = tj.free_coordinates(x)
+    to_vector, from_vector, log_determinant = tj.tangents.free_coordinates(x)
     v = to_vector(x)
     assert jax.tree.structure(from_vector(v)) == jax.tree.structure(x)
     np.testing.assert_allclose(stored(from_vector(v)), stored(x), rtol=1e-12)
@@ -82,7 +82,7 @@ def entries(x):
     ids=lambda x: f"{type(x).__name__}{list(x.shape)}{x.dtype}",
 )
 def test_positive_arrays_by_logarithms_with_the_determinant_of_the_change(x):
-    to_vector, from_vector, log_determinant = tj.free_coordinates(x, positive=True)
+    to_vector, from_vector, log_determinant = tj.tangents.free_coordinates(x, positive=True)
     v = to_vector(x)
     np.testing.assert_allclose(entries(from_vector(v)), entries(x), rtol=1e-12)
     jacobian = jax.jacobian(lambda v: entries(from_vector(v)))(v)
@@ -95,7 +95,9 @@ def test_positive_arrays_by_logarithms_with_the_determinant_of_the_change(x):
 
 
 def test_promise_of_definiteness_counts_without_positive():
-    to_vector, from_vector, log_determinant = tj.free_coordinates(tj.Symmetric(A, definite=True))
+    to_vector, from_vector, log_determinant = tj.tangents.free_coordinates(
+        tj.Symmetric(A, definite=True)
+    )
     v = to_vector(tj.Symmetric(A))  # the promise is that of `like`
     np.testing.assert_allclose(v[:3], jnp.log(jnp.diag(jnp.linalg.cholesky(A))), rtol=1e-12)
     assert from_vector(v).definite
@@ -112,7 +114,7 @@ def test_tree_with_units_batches_and_what_has_no_tangents():
         "half": jnp.ones(2, jnp.float32),
     }
     positive = {**dict.fromkeys(like, False), "noise": True}
-    to_vector, from_vector, log_determinant = tj.free_coordinates(like, positive)
+    to_vector, from_vector, log_determinant = tj.tangents.free_coordinates(like, positive)
     in_grams = {**like, "stiffness": like["stiffness"].to("g")}
     v = to_vector(in_grams)
     assert v.shape == (12 + 1 + 6 + 3 + 2,)
@@ -132,22 +134,22 @@ def test_tree_with_units_batches_and_what_has_no_tangents():
 
 
 def test_what_is_not_like_the_maps_is_refused():
-    to_vector, from_vector, _ = tj.free_coordinates({"a": tj.Triangular(A)})
+    to_vector, from_vector, _ = tj.tangents.free_coordinates({"a": tj.Triangular(A)})
     for other in (tj.Triangular(A, lower=False), tj.Symmetric(A), tj.Triangular(A[:2, :2]), A):
         with pytest.raises(tj.ShapeError, match="not like the one"):
             to_vector({"a": other})
     with pytest.raises(tj.ShapeError, match="must have 6 numbers"):
         from_vector(jnp.ones(7))
     with pytest.raises(tj.UnitError):
-        tj.free_coordinates(tj.Symmetric(A) * kg).to_vector(tj.Symmetric(A) * m)
+        tj.tangents.free_coordinates(tj.Symmetric(A) * kg).to_vector(tj.Symmetric(A) * m)
     for x in (tj.Kronecker(A, A), tj.Banded(A, 1, 1), tj.Diagonal(C[0]), C, tj.Symmetric(C)):
         with pytest.raises(tj.NoRuleError, match="no positive numbers"):
-            tj.free_coordinates({"a": x}, positive={"a": True})
+            tj.tangents.free_coordinates({"a": x}, positive={"a": True})
 
 
 def test_newton_by_free_numbers_meets_a_regular_hessian():
     """A Laplace approximation: the maximum of a Wishart density, and its curvature."""
-    _, from_vector, _ = tj.free_coordinates(tj.Symmetric(A, definite=True))
+    _, from_vector, _ = tj.tangents.free_coordinates(tj.Symmetric(A, definite=True))
     loss = lambda v: tj.dot(from_vector(v), C.real) - tj.logdet(from_vector(v))
     v = jnp.zeros(6)
     for _ in range(30):

@@ -47,8 +47,8 @@ def test_derivatives_are_those_of_the_dense_array_projected(kind):
 
     @jax.jit
     def run(a):
-        dense, t = tj.destructure(a), tj.project(a, seed)
-        project = lambda bar: tj.destructure(tj.project(a, bar))
+        dense, t = tj.destructure(a), tj.tangents.project(a, seed)
+        project = lambda bar: tj.destructure(tj.tangents.project(a, bar))
         rows = jax.vmap(project)(jax.jacrev(f)(dense))
         moved = jax.jvp(f, (dense,), (tj.destructure(t),))
         pulled = project(jax.vjp(f, dense)[1](X)[0])
@@ -73,7 +73,7 @@ def test_derivatives_are_those_of_the_dense_array_projected(kind):
         ("unit Triangular", tj.Triangular),
         ("Fill", tj.Fill),
         ("Identity", tj.Zero),
-        ("Kronecker", tj.Sum),
+        ("Kronecker", tj.tangents.Sum),
         ("LowRank", tj.Outer),
         ("BlockDiagonal", tj.BlockDiagonal),
     ],
@@ -156,7 +156,7 @@ def test_blocks_of_a_hessian_are_those_of_the_dense_hessian_projected_on_both_si
     def run(a, x):
         point = {"a": tj.destructure(a), "x": x}
         dense = jax.hessian(f)(point)
-        project = jax.vmap(lambda block: tj.destructure(tj.project(a, block)))
+        project = jax.vmap(lambda block: tj.destructure(tj.tangents.project(a, block)))
         blocks = tj.hessian(f)({"a": a, "x": x})
         return (
             (blocks["x"]["x"], jax.vmap(tj.destructure)(blocks["x"]["a"])),
@@ -168,7 +168,7 @@ def test_blocks_of_a_hessian_are_those_of_the_dense_hessian_projected_on_both_si
     got, want, block, dense = jax.jit(run)(a, X)
     assert_close(got, want)
     # the block of the array with itself: as a quadratic form along two tangents
-    s, t = (tj.destructure(tj.project(a, wave(matrix(), p))) for p in (0.2, 1.9))
+    s, t = (tj.destructure(tj.tangents.project(a, wave(matrix(), p))) for p in (0.2, 1.9))
     form = jnp.einsum("ij,ijkl,kl", s, dense, t)
     rows = jnp.asarray(jax.vmap(jax.vmap(tj.destructure))(block))
     assert_close(jnp.einsum("ij,ijkl,kl", s, rows, t), form)

@@ -25,7 +25,7 @@ def told(call, *args):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         out = call(*args)
-    return out, [str(w.message) for w in caught if issubclass(w.category, tj.ScaleWarning)]
+    return out, [str(w.message) for w in caught if issubclass(w.category, tj.errors.ScaleWarning)]
 
 
 def train(w, x):
@@ -79,7 +79,7 @@ def test_flags_that_no_call_has_read_are_said_by_whatever_is_asked_next(name):
     for x in (60.0,) * 6 + (95.0,):
         s = step(s, f32(x))
     assert not np.allclose(s, 5.5210821e-12, rtol=1e-5, atol=0)
-    with pytest.warns(tj.ScaleWarning, match="handed back"):
+    with pytest.warns(tj.errors.ScaleWarning, match="handed back"):
         ENDS[name](step)
 
 

@@ -415,7 +415,7 @@ def test_a_large_array_outside_of_a_window_is_not_remembered_as_inside():
 def test_under_a_trace_the_program_is_jax_own():
     f = tj.jit(square_over)
     x = array(1.5)
-    with pytest.warns(tj.ScaleWarning, match="it is not planned"):
+    with pytest.warns(tj.errors.ScaleWarning, match="it is not planned"):
         assert (jax.jit(f)(x) == x).all()
     assert_same(jax.grad(lambda x: f(x).sum())(x), jnp.ones_like(x))
     assert_same(jax.vmap(f)(x), x)
@@ -559,7 +559,7 @@ def test_a_failure_of_the_planner_is_warned_of_and_tried_again():
             raise MemoryError("at the first trace")
         return square_over(x)
 
-    with pytest.warns(tj.ScaleWarning, match="could not be planned"):
+    with pytest.warns(tj.errors.ScaleWarning, match="could not be planned"):
         assert jnp.isinf(g(array(LARGE))).all()
     assert_same(g(array(LARGE)), array(LARGE))
 
@@ -601,10 +601,10 @@ def test_no_warning_and_nothing_left_over():
 def number(q, unit=None):
     """What a quantity is worth in its own unit or another, with the range of float64."""
     stored = np.asarray(q.stored, np.float64) * 2.0**q.scale
-    return stored if unit is None else stored * float(tj.Unitful(1.0, q.unit).to_value(unit))
+    return stored if unit is None else stored * float(tj.Quantity(1.0, q.unit).to_value(unit))
 
 
-MASS, SPEED = tj.Unitful(jnp.float32(2e30), "kg"), tj.Unitful(jnp.float32(3e8), "m/s")
+MASS, SPEED = tj.Quantity(jnp.float32(2e30), "kg"), tj.Quantity(jnp.float32(3e8), "m/s")
 
 
 def test_quantities_leave_with_a_scale():
@@ -641,7 +641,7 @@ def test_prefixes_and_scales_are_one_program():
     run, traces = counted(lambda x: x * x / x)
     f = tj.jit(run)
     for unit, size in (("m", 1e25), ("km", 1e22), ("mm", 1e28)):
-        out = f(tj.Unitful(jnp.float32(size), unit))
+        out = f(tj.Quantity(jnp.float32(size), unit))
         np.testing.assert_allclose(number(out, "m"), 1e25, rtol=1e-6)
     assert traces == [1]
 
@@ -650,7 +650,7 @@ def test_structured_arrays_and_quantities_of_them():
     d = tj.Diagonal(array(LARGE, (3,)))
     solve = tj.jit(lambda d, x: tj.destructure(d) @ x * x[0] / x[0] / x[0])
     assert_same(solve(d, array(2 * LARGE, (3,))), array(LARGE, (3,)))
-    q = tj.Unitful(d, "kg")
+    q = tj.Quantity(d, "kg")
     out = tj.jit(lambda q, v: q * v * v / v)(q, SPEED)
     np.testing.assert_allclose(np.asarray(out.stored.diag, float) * 2.0**out.scale, 3e33, rtol=1e-6)
 
@@ -838,7 +838,7 @@ def test_arrays_whose_results_are_wrong_warn_on_every_call():
     masses, distances = np.float32([2e30, 1e-25]), np.float32([1e11, 1e-15])
     masses, distances = jnp.asarray(masses), jnp.asarray(distances)
     for _ in range(3):
-        with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+        with pytest.warns(tj.errors.ScaleWarning, match="1 entries of the results are wrong"):
             planned(masses, distances)
 
 
@@ -850,16 +850,16 @@ def test_programs_with_effects_say_that_looks_are_slow():
     planned = tj.jit(f)
     for i in range(15):
         planned(jnp.float32(2 + i))
-    with pytest.warns(tj.ScaleWarning, match="slow"):
+    with pytest.warns(tj.errors.ScaleWarning, match="slow"):
         planned(jnp.float32(17))
 
 
 @pytest.mark.parametrize("size", [1e40, 1e-50])
 def test_results_that_fit_leave_without_a_power_whatever_came_in(size):
     """A label with a power is for numbers that do not fit, and for these only."""
-    x = tj.Unitful(size, "m").astype(jnp.float32)
+    x = tj.Quantity(size, "m").astype(jnp.float32)
     assert x.scale
-    rest = tj.Unitful(3e7 / size, "s").astype(jnp.float32)
+    rest = tj.Quantity(3e7 / size, "s").astype(jnp.float32)
     kept, back, closed = tj.jit(lambda y, rest: (y + y, (y / size) * 3e7, x * rest))(x, rest)
     assert (back.scale, closed.scale) == (0, 0)
     for found in (back, closed):
@@ -871,7 +871,7 @@ def test_results_that_fit_leave_without_a_power_whatever_came_in(size):
 def test_state_far_from_one_keeps_its_structure():
     """Round exponents: a state that grows by 2^50 in five steps leaves in one structure."""
     step = tj.jit(lambda x: x * 1e3)
-    x, structures = tj.Unitful(jnp.float32(1e37), "m"), set()
+    x, structures = tj.Quantity(jnp.float32(1e37), "m"), set()
     for _ in range(5):
         x = step(x)
         structures.add(jax.tree.structure(x))
@@ -881,7 +881,7 @@ def test_state_far_from_one_keeps_its_structure():
 
 def test_trees_of_one_unit_fit_together_inside_whatever_their_labels():
     """`jax.tree.map`, `jax.lax.scan` compare structures: inside of `tj.jit` none has a power."""
-    area, start = tj.Unitful(1e60, "m2").astype(jnp.float32), jnp.float32(0.0) * tj.unit("m2")
+    area, start = tj.Quantity(1e60, "m2").astype(jnp.float32), jnp.float32(0.0) * tj.unit("m2")
 
     def total(start, area):
         both = jax.tree.map(jnp.add, start, area)
@@ -906,10 +906,10 @@ def test_trees_of_one_unit_fit_together_inside_whatever_their_labels():
     ],
 )
 def test_structured_quantities_far_from_one_leave_whole(make, size):
-    x = tj.Unitful(size * np.array([1.0, 2.0]), "kg").astype(jnp.float32)
+    x = tj.Quantity(size * np.array([1.0, 2.0]), "kg").astype(jnp.float32)
     out = tj.jit(lambda x: (make(x) * 2.0, {"as it came": x}))(x)[0]
     right = 2 * np.asarray(make(jnp.float32([1.0, 2.0])).to_dense(), np.float64) * size
-    for got in (tj.Unitful(out.stored.to_dense(), out.label), tj.jit(lambda a: a.to_dense())(out)):
+    for got in (tj.Quantity(out.stored.to_dense(), out.label), tj.jit(lambda a: a.to_dense())(out)):
         np.testing.assert_allclose(number(got), right, rtol=1e-6)
 
 
@@ -924,10 +924,10 @@ def test_structured_quantities_that_cannot_have_a_power_say_when_they_do_not_fit
     for call in range(4):
         fits = square(x(2.0))
         np.testing.assert_allclose(fits.stored.to_dense(), make(x(2.0) ** 2).stored.to_dense())
-        with pytest.warns(tj.ScaleWarning, match="cannot carry a power"):
+        with pytest.warns(tj.errors.ScaleWarning, match="cannot carry a power"):
             square(x(size * (call + 1)))
     square(x(1e-15))
-    with pytest.warns(tj.ScaleWarning, match="cannot carry a power"):
+    with pytest.warns(tj.errors.ScaleWarning, match="cannot carry a power"):
         square(x(1e-20))  # not far from the last
 
 
@@ -938,16 +938,16 @@ def test_structured_quantities_of_one_field_leave_at_an_exponent(size):
     np.testing.assert_allclose(number(out.diagonal()), size**2, rtol=1e-6)
     both = tj.jit(lambda d, x: d * x[0])(out, x)
     np.testing.assert_allclose(number(both.diagonal()), size**3, rtol=1e-6)
-    with pytest.warns(tj.ScaleWarning, match="cannot carry a power"):
+    with pytest.warns(tj.errors.ScaleWarning, match="cannot carry a power"):
         ones = tj.jit(lambda x: tj.Triangular(x * x[:, None], unit_diagonal=True))(x)
     assert not ones.scale  # its diagonal does not grow with the field
 
 
 def test_labels_keep_their_powers_where_nobody_plans():
-    x = tj.Unitful(1e60, "m2").astype(jnp.float32)
+    x = tj.Quantity(1e60, "m2").astype(jnp.float32)
     half = tj.jit(lambda x: 0.5 * x)
     number(half(x))  # planned first: another program
-    with pytest.warns(tj.ScaleWarning, match="trace"):
+    with pytest.warns(tj.errors.ScaleWarning, match="trace"):
         out = jax.jit(half)(x)
     np.testing.assert_allclose(number(out), 5e59, rtol=1e-6)
     np.testing.assert_allclose(number(tj.jit(lambda x: 0.5 * x, scale=False)(x)), 5e59, rtol=1e-6)
@@ -957,7 +957,7 @@ def test_labels_keep_their_powers_where_no_exponents_hold_the_numbers():
     """A comparison ties an argument to a product with zero: plain JAX is right, by the label."""
     planned = tj.jit(lambda x: tnp.where(x > 0 * x, x, 3 * x))
     for size in (1.0, 1.5, 1.6):
-        x = tj.Unitful(jnp.float16(size) * jnp.float16([0.5, 0.7]), "m", scale=-65)
+        x = tj.Quantity(jnp.float16(size) * jnp.float16([0.5, 0.7]), "m", scale=-65)
         np.testing.assert_allclose(number(planned(x)), number(x), rtol=1e-3)
     assert [p.looks for p in planned.plans] == [1, 1]  # one with exponents, one with powers
 
@@ -966,9 +966,9 @@ def test_trees_of_one_unit_fit_together_also_where_numbers_are_lost():
     """A label that kept its power would be another structure, and JAX would raise."""
     planned = tj.jit(lambda x, y: jax.tree.map(jnp.add, x, y))
     x = jnp.float32([1e-30, 1.0]) * tj.unit("m")
-    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
-        planned(x, tj.Unitful([0.0, 1e60], "m").astype(jnp.float32))
-    out = planned(x, tj.Unitful([1e50, 1e60], "m").astype(jnp.float32))
+    with pytest.warns(tj.errors.ScaleWarning, match="entries of the results are wrong"):
+        planned(x, tj.Quantity([0.0, 1e60], "m").astype(jnp.float32))
+    out = planned(x, tj.Quantity([1e50, 1e60], "m").astype(jnp.float32))
     np.testing.assert_allclose(number(out), [1e50, 1e60], rtol=1e-6)
 
 
@@ -988,7 +988,7 @@ def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):
     def given(dtype):
         places = np.linspace(1e-9, 2e-9, 2)
         numbers = (places, "m"), (0 * places, "m/s"), (1e-17, "s"), (2e15, "1/s")
-        return [tj.Unitful(x, unit).astype(dtype) for x, unit in numbers]
+        return [tj.Quantity(x, unit).astype(dtype) for x, unit in numbers]
 
     slope = tj.value_and_grad(energy, argnums=3)
     planned, right = tj.jit(slope), jax.jit(slope)(*given(jnp.float64))
@@ -1003,6 +1003,8 @@ def test_labels_keep_their_powers_where_a_loop_cannot_be_looked_at(monkeypatch):
 def test_first_label_with_a_power_is_said_once():
     said_of_powers.clear()
     square = lambda x: {"area": x * x, "length": x}
-    with pytest.warns(tj.ScaleWarning, match=r"(?s)said once.*results\['area'\]: float32 · 2\^"):
+    with pytest.warns(
+        tj.errors.ScaleWarning, match=r"(?s)said once.*results\['area'\]: float32 · 2\^"
+    ):
         tj.jit(square)(jnp.float32(1e30) * tj.unit("m"))
     tj.jit(square)(jnp.float32(1e30) * tj.unit("kg"))

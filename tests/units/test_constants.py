@@ -35,7 +35,7 @@ from tanjax.units import constants, unit
 )
 def test_the_usual_ones(name, symbol, value, of):
     quantity = getattr(constants, name)
-    assert type(quantity) is tj.Unitful
+    assert type(quantity) is tj.Quantity
     assert type(quantity.value) is float
     assert quantity.value == pytest.approx(value, rel=2e-8)
     assert quantity.unit == unit(of)

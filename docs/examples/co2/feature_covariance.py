@@ -54,7 +54,7 @@ class FeatureCovariance(tj.AbstractArray):
         # diagonal and its products with the thin features never form the matrix.
         product = tj.matmul(natural, self.features)
         return FeatureCovariance(
-            noise=tj.diagonal(natural),
+            noise=tj.linalg.diagonal(natural),
             weights=jnp.sum(self.features * product, axis=0),
             features=(product + tj.matmul(natural.mT, self.features)) * self.weights,
         )

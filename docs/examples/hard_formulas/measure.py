@@ -90,7 +90,7 @@ def inputs(formula: Formula, dtype: Any) -> list[Any]:
 
 def exact(x: Any) -> np.ndarray:
     """Return a result or an argument in SI as float64."""
-    if type(x) is not tj.Unitful:
+    if type(x) is not tj.Quantity:
         return np.asarray(x).astype(np.float64)
     if float(x.unit.factor) != 1.0:
         raise SystemExit(f"{x.unit} is not SI")
@@ -144,7 +144,7 @@ def cells(formula: Formula, dtype: Any, *, plain: bool = True) -> tuple[Cell, Ce
         true = results(reference_program(formula), [jnp.asarray(x) for x in bare])
     constants = QUANTITIES if formula.is_of_quantities else NUMBERS
     with warnings.catch_warnings():  # `exact` includes the power of a label
-        warnings.filterwarnings("ignore", ".*carry a power of two", tj.ScaleWarning)
+        warnings.filterwarnings("ignore", ".*carry a power of two", tj.errors.ScaleWarning)
         ours = results(program(tj.jit, tj.grad, formula, bound(formula, constants)), args)
     theirs: tuple[Any, Any] = ([], [])
     if plain:

@@ -28,16 +28,16 @@ YOSHIDA = np.array([_OUTER, 1 - 2 * _OUTER, _OUTER])
 class System(NamedTuple):
     """Masses of `n` bodies, their positions and velocities, `n` by 3."""
 
-    mass: tj.Unitful
-    position: tj.Unitful
-    velocity: tj.Unitful
+    mass: tj.Quantity
+    position: tj.Quantity
+    velocity: tj.Quantity
 
 
 class Observations(NamedTuple):
     """Positions at times, `times` by `n` by 3."""
 
-    time: tj.Unitful
-    position: tj.Unitful
+    time: tj.Quantity
+    position: tj.Quantity
 
 
 def read() -> tuple[list[str], System, Observations]:

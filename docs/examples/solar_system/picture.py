@@ -28,7 +28,7 @@ COLOURS = {
 
 
 def _orbits(
-    axes: Any, bodies: list[str], names: list[str], seen: Observations, force: tj.Unitful
+    axes: Any, bodies: list[str], names: list[str], seen: Observations, force: tj.Quantity
 ) -> None:
     """Draw paths, and the direction of the force on each body at the first epoch as an arrow."""
     x = from_sun(seen.position).to("au")
@@ -45,7 +45,9 @@ def _orbits(
     axes.legend(frameon=False, fontsize=7, loc="upper right")
 
 
-def _errors(axes: Any, names: list[str], seen: Observations, errors: dict[str, tj.Unitful]) -> None:
+def _errors(
+    axes: Any, names: list[str], seen: Observations, errors: dict[str, tj.Quantity]
+) -> None:
     """Draw distances from the ephemeris; the axes take their units from the quantities."""
     for (law, error), style in zip(errors.items(), ("--", "-"), strict=True):
         for body in ("mercury", "earth", "mars"):
@@ -62,8 +64,8 @@ def draw(
     path: Path,
     names: list[str],
     seen: Observations,
-    force: tj.Unitful,
-    errors: dict[str, tj.Unitful],
+    force: tj.Quantity,
+    errors: dict[str, tj.Quantity],
     history: dict[str, np.ndarray],
 ) -> None:
     """Write the picture.

@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 # -- rules ---------------------------------------------------------------------------------------
 
 
-@tj.eigh.natural_rule(tj.Dense, convention="chainrules")
-@tj.eigh.natural_rule(tj.Symmetric, convention="chainrules")
-@tj.eigh.natural_rule(tj.Hermitian, convention="chainrules")
+@tj.linalg.eigh.natural_rule(tj.Dense, convention="chainrules")
+@tj.linalg.eigh.natural_rule(tj.Symmetric, convention="chainrules")
+@tj.linalg.eigh.natural_rule(tj.Hermitian, convention="chainrules")
 def eigh_rule(
     a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
-) -> tuple[tj.EighResult, Pullback]:
+) -> tuple[tj.linalg.EighResult, Pullback]:
     r"""$V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(S))V^H$, with $S = V^H \bar V$.
 
     The eigenvectors that second derivatives use never carry the promise `invariant`: to second
     order it does not hold, because the gradient tells equal eigenvalues apart. Vectors whose
     cotangent is zero in every entry are unused: then the gradient is that of `eigvalsh`, as in JAX.
     """
-    return rule_of_pairs(tj.eigh(whole(a)), invariant, lambda left, v: left @ adjoint(v))
+    return rule_of_pairs(tj.linalg.eigh(whole(a)), invariant, lambda left, v: left @ adjoint(v))
 
 
 def rule_of_pairs(
-    pairs: tj.EighResult, invariant: bool, product: Function
-) -> tuple[tj.EighResult, Pullback]:
+    pairs: tj.linalg.EighResult, invariant: bool, product: Function
+) -> tuple[tj.linalg.EighResult, Pullback]:
     """Return the rule; `product` multiplies a matrix by the adjoint of the basis for a type."""
     w, v = pairs
     group = gauge.groups(w)
     if not invariant:
         v = gauge.turned(v, group)
 
-    def eigh_pullback(bar: tj.EighResult) -> Natural:
+    def eigh_pullback(bar: tj.linalg.EighResult) -> Natural:
         towards = adjoint(v) @ bar.eigenvectors  # the rest of `bar` enters by vectors
         if invariant:
             return product(v @ _of_distinct(w, group, towards, bar.eigenvalues), v)
@@ -57,7 +57,7 @@ def rule_of_pairs(
         alone = lambda: _of_values_alone(v, w, group, bar.eigenvalues)
         return product(gauge.where_unused(unused, alone, both), v)
 
-    return tj.EighResult(w, v), eigh_pullback
+    return tj.linalg.EighResult(w, v), eigh_pullback
 
 
 def _of_distinct(w: Natural, group: Natural, towards: Natural, w_bar: Natural) -> Natural:
@@ -88,20 +88,20 @@ def _of_values_alone(v: Natural, w: Natural, group: Natural, w_bar: Natural) -> 
     return gauge.without_ties(left, w, w_bar)
 
 
-@tj.eigh.natural_pushforward(tj.Dense)
-@tj.eigh.natural_pushforward(tj.Symmetric)
-@tj.eigh.natural_pushforward(tj.Hermitian)
+@tj.linalg.eigh.natural_pushforward(tj.Dense)
+@tj.linalg.eigh.natural_pushforward(tj.Symmetric)
+@tj.linalg.eigh.natural_pushforward(tj.Hermitian)
 def eigh_push(
     a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
-) -> tuple[tj.EighResult, Pullback]:
+) -> tuple[tj.linalg.EighResult, Pullback]:
     return pushforward_of_pairs(
-        tj.eigh(whole(a)), invariant, lambda a_dot, v: adjoint(v) @ whole(a_dot) @ v
+        tj.linalg.eigh(whole(a)), invariant, lambda a_dot, v: adjoint(v) @ whole(a_dot) @ v
     )
 
 
 def pushforward_of_pairs(
-    pairs: tj.EighResult, invariant: bool, in_basis: Function
-) -> tuple[tj.EighResult, Pullback]:
+    pairs: tj.linalg.EighResult, invariant: bool, in_basis: Function
+) -> tuple[tj.linalg.EighResult, Pullback]:
     """Return the pushforward; `in_basis` transforms a tangent of a type into a basis."""
     w, v = pairs
     group = gauge.groups(w)
@@ -110,57 +110,63 @@ def pushforward_of_pairs(
     same, fill = gauge.same_value(group), 0.0 if invariant else jnp.nan
     over = gauge.over_differences(w, same, fill).astype(v.dtype)
 
-    def eigh_pushforward(a_dot: Natural) -> tj.EighResult:
+    def eigh_pushforward(a_dot: Natural) -> tj.linalg.EighResult:
         moved = in_basis(a_dot, v)
         moved = (moved + adjoint(moved)) / 2
         w_dot = jnp.real(jnp.diagonal(moved, axis1=-2, axis2=-1))
-        return tj.EighResult(w_dot, v @ (over * moved))
+        return tj.linalg.EighResult(w_dot, v @ (over * moved))
 
-    return tj.EighResult(w, v), eigh_pushforward
+    return tj.linalg.EighResult(w, v), eigh_pushforward
 
 
-@tj.eigvalsh.natural_rule(tj.Dense, convention="chainrules")
-@tj.eigvalsh.natural_rule(tj.Symmetric, convention="chainrules")
-@tj.eigvalsh.natural_rule(tj.Hermitian, convention="chainrules")
+@tj.linalg.eigvalsh.natural_rule(tj.Dense, convention="chainrules")
+@tj.linalg.eigvalsh.natural_rule(tj.Symmetric, convention="chainrules")
+@tj.linalg.eigvalsh.natural_rule(tj.Hermitian, convention="chainrules")
 def eigvalsh_rule(
     a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"],
 ) -> tuple[Natural, Pullback]:
-    w, v = tj.eigh(whole(a))
+    w, v = tj.linalg.eigh(whole(a))
     return w, lambda w_bar: (v * w_bar[..., None, :].astype(v.dtype)) @ adjoint(v)
 
 
 # -- eigh ----------------------------------------------------------------------------------------
 
 
-@tj.eigh.implementation(tj.Symmetric)
-@tj.eigh.implementation(tj.Hermitian)
+@tj.linalg.eigh.implementation(tj.Symmetric)
+@tj.linalg.eigh.implementation(tj.Hermitian)
 def eigh(
     a: Shaped[tj.Symmetric | tj.Hermitian, "n n"], *, invariant: bool = False
-) -> tj.EighResult:
-    return tj.eigh.primal(a.data)
+) -> tj.linalg.EighResult:
+    return tj.linalg.eigh.primal(a.data)
 
 
-@tj.eigh.implementation(tj.Diagonal, differentiate=True)
-def eigh_diagonal(a: Shaped[tj.Diagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
-    return tj.EighResult(jnp.real(a.diag), tj.Identity(a.shape[0], a.dtype))
+@tj.linalg.eigh.implementation(tj.Diagonal, differentiate=True)
+def eigh_diagonal(
+    a: Shaped[tj.Diagonal, "n n"], *, invariant: bool = False
+) -> tj.linalg.EighResult:
+    return tj.linalg.EighResult(jnp.real(a.diag), tj.Identity(a.shape[0], a.dtype))
 
 
-@tj.eigh.implementation(tj.Identity, differentiate=True)
-def eigh_identity(a: Shaped[tj.Identity, "n n"], *, invariant: bool = False) -> tj.EighResult:
-    return tj.EighResult(jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype), a)
+@tj.linalg.eigh.implementation(tj.Identity, differentiate=True)
+def eigh_identity(
+    a: Shaped[tj.Identity, "n n"], *, invariant: bool = False
+) -> tj.linalg.EighResult:
+    return tj.linalg.EighResult(jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype), a)
 
 
-@tj.eigh.implementation(tj.Scaled, differentiate=True)
-def eigh_scaled(a: Shaped[tj.Scaled, "n n"], *, invariant: bool = False) -> tj.EighResult:
-    w, v = tj.eigh(a.matrix, invariant=invariant)
-    return tj.EighResult(w * a.factor, v)
+@tj.linalg.eigh.implementation(tj.Scaled, differentiate=True)
+def eigh_scaled(a: Shaped[tj.Scaled, "n n"], *, invariant: bool = False) -> tj.linalg.EighResult:
+    w, v = tj.linalg.eigh(a.matrix, invariant=invariant)
+    return tj.linalg.EighResult(w * a.factor, v)
 
 
-@tj.eigh.implementation(tj.Kronecker, differentiate=True)
-def eigh_kronecker(a: Shaped[tj.Kronecker, "n n"], *, invariant: bool = False) -> tj.EighResult:
-    parts = [tj.eigh(f, invariant=invariant) for f in a.factors]
+@tj.linalg.eigh.implementation(tj.Kronecker, differentiate=True)
+def eigh_kronecker(
+    a: Shaped[tj.Kronecker, "n n"], *, invariant: bool = False
+) -> tj.linalg.EighResult:
+    parts = [tj.linalg.eigh(f, invariant=invariant) for f in a.factors]
     vectors = tj.Kronecker(*(p.eigenvectors for p in parts))
-    return tj.EighResult(outer(p.eigenvalues for p in parts), vectors)
+    return tj.linalg.EighResult(outer(p.eigenvalues for p in parts), vectors)
 
 
 def outer(vectors: Iterable[Vector]) -> Natural:
@@ -179,57 +185,59 @@ def outer_sum(vectors: Iterable[Vector]) -> Natural:
     return first
 
 
-@tj.eigh.implementation(tj.KroneckerSum, differentiate=True)
+@tj.linalg.eigh.implementation(tj.KroneckerSum, differentiate=True)
 def eigh_kronecker_sum(
     a: Shaped[tj.KroneckerSum, "n n"], *, invariant: bool = False
-) -> tj.EighResult:
-    parts = [tj.eigh(f, invariant=invariant) for f in a.factors]
+) -> tj.linalg.EighResult:
+    parts = [tj.linalg.eigh(f, invariant=invariant) for f in a.factors]
     vectors = tj.Kronecker(*(p.eigenvectors for p in parts))
-    return tj.EighResult(outer_sum(p.eigenvalues for p in parts), vectors)
+    return tj.linalg.EighResult(outer_sum(p.eigenvalues for p in parts), vectors)
 
 
-@tj.eigh.implementation(tj.BlockDiagonal, differentiate=True)
-def eigh_blocks(a: Shaped[tj.BlockDiagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
-    return tj.EighResult(*of_each_block(a, lambda b: tj.eigh(b, invariant=invariant)))
+@tj.linalg.eigh.implementation(tj.BlockDiagonal, differentiate=True)
+def eigh_blocks(
+    a: Shaped[tj.BlockDiagonal, "n n"], *, invariant: bool = False
+) -> tj.linalg.EighResult:
+    return tj.linalg.EighResult(*of_each_block(a, lambda b: tj.linalg.eigh(b, invariant=invariant)))
 
 
 # -- eigenvalues alone, sorted ---------------------------------------------------------------------
 
 
-@tj.eigvalsh.implementation(tj.Symmetric)
-@tj.eigvalsh.implementation(tj.Hermitian)
+@tj.linalg.eigvalsh.implementation(tj.Symmetric)
+@tj.linalg.eigvalsh.implementation(tj.Hermitian)
 def eigvalsh(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> Natural:
-    return tj.eigvalsh.primal(a.data)
+    return tj.linalg.eigvalsh.primal(a.data)
 
 
-@tj.eigvalsh.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.eigvalsh.implementation(tj.Diagonal, differentiate=True)
 def eigvalsh_diagonal(a: Shaped[tj.Diagonal, "n n"]) -> Natural:
     return jnp.sort(jnp.real(a.diag))
 
 
-@tj.eigvalsh.implementation(tj.Identity, differentiate=True)
+@tj.linalg.eigvalsh.implementation(tj.Identity, differentiate=True)
 def eigvalsh_identity(a: Shaped[tj.Identity, "n n"]) -> Natural:
     return jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype)
 
 
-@tj.eigvalsh.implementation(tj.Scaled, differentiate=True)
+@tj.linalg.eigvalsh.implementation(tj.Scaled, differentiate=True)
 def eigvalsh_scaled(a: Shaped[tj.Scaled, "n n"]) -> Natural:
-    return jnp.sort(tj.eigvalsh(a.matrix) * a.factor)
+    return jnp.sort(tj.linalg.eigvalsh(a.matrix) * a.factor)
 
 
-@tj.eigvalsh.implementation(tj.Kronecker, differentiate=True)
+@tj.linalg.eigvalsh.implementation(tj.Kronecker, differentiate=True)
 def eigvalsh_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Natural:
-    return jnp.sort(outer(map(tj.eigvalsh, a.factors)))
+    return jnp.sort(outer(map(tj.linalg.eigvalsh, a.factors)))
 
 
-@tj.eigvalsh.implementation(tj.KroneckerSum, differentiate=True)
+@tj.linalg.eigvalsh.implementation(tj.KroneckerSum, differentiate=True)
 def eigvalsh_kronecker_sum(a: Shaped[tj.KroneckerSum, "n n"]) -> Natural:
-    return jnp.sort(outer_sum(map(tj.eigvalsh, a.factors)))
+    return jnp.sort(outer_sum(map(tj.linalg.eigvalsh, a.factors)))
 
 
-@tj.eigvalsh.implementation(tj.BlockDiagonal, differentiate=True)
+@tj.linalg.eigvalsh.implementation(tj.BlockDiagonal, differentiate=True)
 def eigvalsh_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Natural:
-    return jnp.sort(*of_each_block(a, lambda b: (tj.eigvalsh(b),)))
+    return jnp.sort(*of_each_block(a, lambda b: (tj.linalg.eigvalsh(b),)))
 
 
 # -- cases ---------------------------------------------------------------------------------------
@@ -238,20 +246,20 @@ def eigvalsh_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Natural:
 def _of_kronecker(a: Natural) -> PyTree:
     """Recover 2 x 2 factors from their product up to a factor, which does not affect vectors."""
     (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2] / a[0, 0]), jnp.linalg.eigh(a[:2, :2])
-    return tj.EighResult(jnp.kron(p, q), jnp.kron(u, v))
+    return tj.linalg.EighResult(jnp.kron(p, q), jnp.kron(u, v))
 
 
 def _of_kronecker_sum(a: Natural) -> PyTree:
     """Recover 2 x 2 terms from their Kronecker sum, up to multiples of the identity."""
     (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2]), jnp.linalg.eigh(a[:2, :2])
-    return tj.EighResult((p[:, None] + q).ravel() - a[0, 0], jnp.kron(u, v))
+    return tj.linalg.EighResult((p[:, None] + q).ravel() - a[0, 0], jnp.kron(u, v))
 
 
 def _of_blocks(a: Natural) -> PyTree:
     w, v = jnp.linalg.eigh(a[:2, :2])
     zero = jnp.zeros((2, 1))
     vectors = jnp.block([[v, zero], [zero.T, jnp.ones((1, 1))]])
-    return tj.EighResult(jnp.append(w, a[2, 2]), vectors)
+    return tj.linalg.EighResult(jnp.append(w, a[2, 2]), vectors)
 
 
 def cases() -> Iterator[Case]:
@@ -266,14 +274,14 @@ def cases() -> Iterator[Case]:
     kronecker = tj.Kronecker(small, tj.Symmetric(s.definite(2)))
     scaled = tj.Scaled(small, s.positive())
     laplacian = tj.KroneckerSum(small, tj.Symmetric(s.definite(2)))
-    shifted = tj.Sum(laplacian, tj.Scaled(tj.Identity(4), s.positive()))
-    yield Case(tj.eigh, s.normal(2, 3, 3))
-    yield Case(tj.eigh, symmetric, invariant=True)
+    shifted = tj.tangents.Sum(laplacian, tj.Scaled(tj.Identity(4), s.positive()))
+    yield Case(tj.linalg.eigh, s.normal(2, 3, 3))
+    yield Case(tj.linalg.eigh, symmetric, invariant=True)
     # LAPACK's choice of phases is not a function that finite differences can follow. A loss that
     # depends on it has no symmetric second derivative.
-    yield Case(tj.eigh, hermitian).declare(skip=("finite differences", "hessian"))
+    yield Case(tj.linalg.eigh, hermitian).declare(skip=("finite differences", "hessian"))
     for a, reference in (
-        (diagonal, lambda a: tj.EighResult(jnp.diagonal(a), jnp.eye(a.shape[0]))),
+        (diagonal, lambda a: tj.linalg.EighResult(jnp.diagonal(a), jnp.eye(a.shape[0]))),
         (kronecker, _of_kronecker),
         (blocks, _of_blocks),
         (scaled, None),
@@ -281,8 +289,8 @@ def cases() -> Iterator[Case]:
         (laplacian, _of_kronecker_sum),
         (shifted, _of_kronecker_sum),
     ):
-        yield gauge.composed(Case(tj.eigh, a).declare(reference=reference))
+        yield gauge.composed(Case(tj.linalg.eigh, a).declare(reference=reference))
     for a in (s.normal(3, 3), symmetric, hermitian):
-        yield Case(tj.eigvalsh, a)
+        yield Case(tj.linalg.eigvalsh, a)
     for a in (diagonal, tj.Identity(2), scaled, kronecker, blocks, laplacian, shifted):
-        yield gauge.composed(Case(tj.eigvalsh, a))
+        yield gauge.composed(Case(tj.linalg.eigvalsh, a))

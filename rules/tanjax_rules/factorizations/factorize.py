@@ -133,7 +133,9 @@ def _root_jvp(
     return root, root @ (jnp.tril(inner) - half * inner)
 
 
-def _plan(by_factor: Function, value: Function, cholesky: Function | None) -> tj.FactorizationPlan:
+def _plan(
+    by_factor: Function, value: Function, cholesky: Function | None
+) -> tj.linalg.FactorizationPlan:
     solve = _solve_dense(by_factor)
 
     def diagonal_of_inverse(matrix: PyTree, parts: Sequence[PyTree]) -> Natural:
@@ -141,7 +143,7 @@ def _plan(by_factor: Function, value: Function, cholesky: Function | None) -> tj
         return jnp.diagonal(solve(matrix, parts, eye, False), axis1=-2, axis2=-1)
 
     slogdet = _slogdet_dense(solve, value)
-    return tj.FactorizationPlan(
+    return tj.linalg.FactorizationPlan(
         solve, slogdet, cholesky=cholesky, diagonal_of_inverse=diagonal_of_inverse
     )
 
@@ -153,29 +155,29 @@ _CHOLESKY = _plan(
 
 
 @tj.factorize.implementation(tj.Dense, differentiate=True)
-def factorize_dense(a: Shaped[DenseArray, "... m n"]) -> tj.Factorization:
+def factorize_dense(a: Shaped[DenseArray, "... m n"]) -> tj.linalg.Factorization:
     a = floating(jnp.asarray(a))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise tj.ShapeError(f"factorize: needs a square matrix, got shape {a.shape}.")
-    return tj.Factorization(a, tuple(lax.linalg.lu(lax.stop_gradient(a))), _LU, a.shape[-1])
+    return tj.linalg.Factorization(a, tuple(lax.linalg.lu(lax.stop_gradient(a))), _LU, a.shape[-1])
 
 
 @tj.factorize.implementation(tj.AbstractArray, differentiate=True)
-def factorize_any(a: Shaped[tj.AbstractArray, "... m n"]) -> tj.Factorization:
+def factorize_any(a: Shaped[tj.AbstractArray, "... m n"]) -> tj.linalg.Factorization:
     hint = f"register `@tj.factorize.implementation({type(a).__name__})`"
-    return factorize_dense(tj.densified(a, "factorize", hint))
+    return factorize_dense(tj.rules.densified(a, "factorize", hint))
 
 
 @tj.factorize.implementation(tj.Symmetric, differentiate=True)
 @tj.factorize.implementation(tj.Hermitian, differentiate=True)
-def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.Factorization:
+def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.linalg.Factorization:
     data = floating(a.data)
     if not a.definite:
-        return tj.Factorization(
+        return tj.linalg.Factorization(
             data, tuple(lax.linalg.lu(lax.stop_gradient(data))), _LU, a.shape[0]
         )
     factor = lax.linalg.cholesky(lax.stop_gradient(data), symmetrize_input=False)
-    return tj.Factorization(data, (factor,), _CHOLESKY, a.shape[0])
+    return tj.linalg.Factorization(data, (factor,), _CHOLESKY, a.shape[0])
 
 
 # -- no factor needed ------------------------------------------------------------------------------
@@ -189,24 +191,24 @@ def root_of_diagonal(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoin
     return root[:, None] * z
 
 
-_ITSELF = tj.FactorizationPlan(
+_ITSELF = tj.linalg.FactorizationPlan(
     lambda a, _, b, transposed: columns_at_once(
         lambda y: tj.solve(a.mT if transposed else a, y), b
     ),
-    lambda a, _: tj.slogdet(a),
+    lambda a, _: tj.linalg.slogdet(a),
     diagonal_of_inverse=lambda a, _: 1 / floating(a).diagonal(),
 )
 
 
 @tj.factorize.implementation(tj.Triangular, differentiate=True)
-def factorize_triangular(a: Shaped[tj.Triangular, "n n"]) -> tj.Factorization:
-    return tj.Factorization(a, (), _ITSELF, a.shape[0])
+def factorize_triangular(a: Shaped[tj.Triangular, "n n"]) -> tj.linalg.Factorization:
+    return tj.linalg.Factorization(a, (), _ITSELF, a.shape[0])
 
 
 @tj.factorize.implementation(tj.Diagonal, differentiate=True)
 @tj.factorize.implementation(tj.Identity, differentiate=True)
-def factorize_diagonal(a: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> tj.Factorization:
-    return tj.Factorization(a, (), _ITSELF._replace(root=root_of_diagonal), a.shape[0])
+def factorize_diagonal(a: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> tj.linalg.Factorization:
+    return tj.linalg.Factorization(a, (), _ITSELF._replace(root=root_of_diagonal), a.shape[0])
 
 
 # The inverse of a permutation is its transpose, which has its diagonal.
@@ -214,14 +216,14 @@ _TRANSPOSED = _ITSELF._replace(diagonal_of_inverse=lambda a, _: a.diagonal())
 
 
 @tj.factorize.implementation(tj.Permutation, differentiate=True)
-def factorize_permutation(a: Shaped[tj.Permutation, "n n"]) -> tj.Factorization:
-    return tj.Factorization(a, (), _TRANSPOSED, a.shape[0])
+def factorize_permutation(a: Shaped[tj.Permutation, "n n"]) -> tj.linalg.Factorization:
+    return tj.linalg.Factorization(a, (), _TRANSPOSED, a.shape[0])
 
 
 # -- both at once ----------------------------------------------------------------------------------
 
 
-@tj.inv_quad_logdet.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.inv_quad_logdet.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def inv_quad_logdet(a: Shaped[tj.AbstractArray, "... m n"], b: Columns) -> tuple[Scalar, Scalar]:
     f = tj.factorize(a)
     return f.inv_quad(b), f.logdet()
@@ -258,4 +260,4 @@ def cases() -> Iterator[Case]:
         (tj.BlockDiagonal(s.regular(2), tj.Diagonal(s.positive(1))), s.normal(3)),
         (tj.Scaled(tj.Symmetric(s.normal(2, 2)), s.positive()), s.normal(2)),
     ):
-        yield composed(Case(tj.inv_quad_logdet, a, b).declare(reference=defined))
+        yield composed(Case(tj.linalg.inv_quad_logdet, a, b).declare(reference=defined))

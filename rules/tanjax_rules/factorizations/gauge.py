@@ -44,7 +44,7 @@ def whole(a: Natural) -> Natural:
     """Return all entries of an array that stores them."""
     if isinstance(a, tj.Symmetric | tj.Hermitian):
         return a.data
-    return a.to_dense() if tj.is_structured(a) else jnp.asarray(a)
+    return a.to_dense() if tj.rules.is_structured(a) else jnp.asarray(a)
 
 
 def adjoint(x: Natural) -> Natural:

@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 # -- pinv ----------------------------------------------------------------------------------------
 
 
-@tj.pinv.implementation(tj.Symmetric, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Symmetric, differentiate=True)
 def pinv_symmetric(a: Shaped[tj.Symmetric, "m n"], rtol: Factor | None = None) -> Matrix:
-    return tj.Symmetric(tj.pinv(a.data, rtol), "mean")
+    return tj.Symmetric(tj.linalg.pinv(a.data, rtol), "mean")
 
 
-@tj.pinv.implementation(tj.Hermitian, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Hermitian, differentiate=True)
 def pinv_hermitian(a: Shaped[tj.Hermitian, "m n"], rtol: Factor | None = None) -> Matrix:
-    return tj.Hermitian(tj.pinv(a.data, rtol), "mean")
+    return tj.Hermitian(tj.linalg.pinv(a.data, rtol), "mean")
 
 
-@tj.pinv.implementation(tj.Triangular, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Triangular, differentiate=True)
 def pinv_triangular(a: Shaped[tj.Triangular, "m n"], rtol: Factor | None = None) -> Matrix:
     """Return a dense pseudo-inverse: that of a singular triangular matrix is not triangular."""
-    return tj.pinv(whole(a), rtol)
+    return tj.linalg.pinv(whole(a), rtol)
 
 
-@tj.pinv.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Diagonal, differentiate=True)
 def pinv_diagonal(a: Shaped[tj.Diagonal, "m n"], rtol: Factor | None = None) -> Matrix:
     a = floating(a)
     size = jnp.abs(a.diag)
@@ -48,53 +48,55 @@ def pinv_diagonal(a: Shaped[tj.Diagonal, "m n"], rtol: Factor | None = None) -> 
     return tj.Diagonal(jnp.where(keep, inverse, jnp.zeros_like(inverse)))
 
 
-@tj.pinv.implementation(tj.Identity, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Identity, differentiate=True)
 def pinv_identity(a: Shaped[tj.Identity, "m n"], rtol: Factor | None = None) -> Matrix:
     return a
 
 
-@tj.pinv.implementation(tj.Scaled, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Scaled, differentiate=True)
 def pinv_scaled(a: Shaped[tj.Scaled, "m n"], rtol: Factor | None = None) -> Matrix:
     zero = a.factor == 0
     inverse = 1 / jnp.where(zero, jnp.ones_like(a.factor), a.factor)
-    return tj.multiply(tj.pinv(a.matrix, rtol), jnp.where(zero, jnp.zeros_like(inverse), inverse))
+    return tj.linalg.multiply(
+        tj.linalg.pinv(a.matrix, rtol), jnp.where(zero, jnp.zeros_like(inverse), inverse)
+    )
 
 
-@tj.pinv.implementation(tj.Kronecker, differentiate=True)
+@tj.linalg.pinv.implementation(tj.Kronecker, differentiate=True)
 def pinv_kronecker(
     a: Shaped[tj.Kronecker, "m n"], rtol: Factor | None = None
 ) -> Shaped[tj.Kronecker, "n m"]:
-    return tj.Kronecker(*(tj.pinv(f, rtol) for f in a.factors))
+    return tj.Kronecker(*(tj.linalg.pinv(f, rtol) for f in a.factors))
 
 
-@tj.pinv.implementation(tj.BlockDiagonal, differentiate=True)
+@tj.linalg.pinv.implementation(tj.BlockDiagonal, differentiate=True)
 def pinv_blocks(
     a: Shaped[tj.BlockDiagonal, "m n"], rtol: Factor | None = None
 ) -> Shaped[tj.BlockDiagonal, "n m"]:
-    return a.each(lambda b: tj.pinv(b, rtol))
+    return a.each(lambda b: tj.linalg.pinv(b, rtol))
 
 
-@tj.pinv.implementation(tj.LowRank, differentiate=True)
+@tj.linalg.pinv.implementation(tj.LowRank, differentiate=True)
 def pinv_low_rank(
     a: Shaped[tj.LowRank, "m n"], rtol: Factor | None = None
 ) -> Shaped[AnyArray, "n m"]:
     """Return `conj(p) @ pinv(core) @ q^H` for `q @ core @ p.T`, with unitary columns."""
     q, p, core = thin_core(a)
-    return tj.LowRank(jnp.conj(p) @ tj.pinv(core, rtol), jnp.conj(q))
+    return tj.LowRank(jnp.conj(p) @ tj.linalg.pinv(core, rtol), jnp.conj(q))
 
 
 # -- lstsq ---------------------------------------------------------------------------------------
 
 
-@tj.lstsq.implementation(tj.AbstractArray, tj.Dense)
+@tj.linalg.lstsq.implementation(tj.AbstractArray, tj.Dense)
 def lstsq(
     a: Shaped[tj.AbstractArray, "... m n"], b: Natural, rcond: Factor | None = None
 ) -> Natural:
-    return tj.pinv(a, rcond) @ b
+    return tj.linalg.pinv(a, rcond) @ b
 
 
-@tj.lstsq.natural_rule(tj.Dense, tj.Dense, convention="chainrules")
-@tj.lstsq.natural_rule(tj.AbstractArray, tj.Dense, convention="chainrules")
+@tj.linalg.lstsq.natural_rule(tj.Dense, tj.Dense, convention="chainrules")
+@tj.linalg.lstsq.natural_rule(tj.AbstractArray, tj.Dense, convention="chainrules")
 def lstsq_rule(
     a: Shaped[DenseArray | tj.AbstractArray, "... m n"], b: Natural, rcond: Factor | None = None
 ) -> tuple[Natural, Pullback]:
@@ -102,12 +104,12 @@ def lstsq_rule(
 
     $\bar A = -w x^H + r\,(A^+ w)^H + (A^{+H}x)\,((I - A^+ A)\bar x)^H$.
     """
-    a = a if tj.is_structured(a) else jnp.asarray(a)
+    a = a if tj.rules.is_structured(a) else jnp.asarray(a)
     vector, shape = jnp.ndim(b) == 1, jnp.shape(b)
     b = jnp.asarray(b)[:, None] if vector else jnp.asarray(b)
-    inverse = tj.pinv(a, rcond)
+    inverse = tj.linalg.pinv(a, rcond)
     x = inverse @ b
-    adjoint_inverse = inverse.conj().mT if tj.is_structured(inverse) else adjoint(inverse)
+    adjoint_inverse = inverse.conj().mT if tj.rules.is_structured(inverse) else adjoint(inverse)
 
     def lstsq_pullback(x_bar: Natural) -> tuple[Natural, Natural]:
         x_bar = x_bar[..., None] if vector else x_bar
@@ -145,14 +147,14 @@ def _summed_to(x: Natural, shape: tuple[int, ...]) -> Natural:
 # -- ranks and condition numbers -------------------------------------------------------------------
 
 
-@tj.matrix_rank.implementation(tj.AbstractArray, differentiate=True)
+@tj.linalg.matrix_rank.implementation(tj.AbstractArray, differentiate=True)
 def matrix_rank(a: Shaped[tj.AbstractArray, "... m n"], rtol: Factor | None = None) -> Natural:
-    s = floating(tj.svd(a, False, False))
+    s = floating(tj.linalg.svd(a, False, False))
     limit = max(a.shape) * float(jnp.finfo(s.dtype).eps) if rtol is None else rtol
     return jnp.sum(s > limit * jnp.max(s, initial=0))
 
 
-@tj.condition_number.implementation(tj.AbstractArray, differentiate=True)
+@tj.linalg.condition_number.implementation(tj.AbstractArray, differentiate=True)
 def condition_number(a: Shaped[tj.AbstractArray, "... m n"], p: Order = None) -> Natural:
     if p not in (None, 2, -2):
         return tj.norm(a, p) * tj.norm(tj.inv(a), p)
@@ -177,30 +179,30 @@ def cases() -> Iterator[Case]:
     scaled = tj.Scaled(symmetric, s.positive())
     triangular = tj.Triangular(s.regular(2))
     for a in (s.normal(3, 2), symmetric, hermitian, triangular, diagonal, tj.Identity(2), scaled):
-        yield composed(Case(tj.pinv, a))
+        yield composed(Case(tj.linalg.pinv, a))
     for a in (kronecker, blocks, tj.LowRank(s.complex(2, 2), s.complex(2, 2))):
-        yield composed(Case(tj.pinv, a))
+        yield composed(Case(tj.linalg.pinv, a))
     for a in (s.complex(3, 2), s.normal(2, 3), s.normal(2, 3, 2)):
-        yield composed(Case(tj.pinv, a))
-    yield Case(tj.lstsq, s.normal(3, 2), s.normal(3))
-    yield composed(Case(tj.lstsq, s.normal(2, 3), s.normal(2, 1)))
-    yield composed(Case(tj.lstsq, s.normal(2, 3, 2), s.normal(3, 1)))
-    yield composed(Case(tj.lstsq, s.normal(2, 3, 2), s.normal(3)))
-    yield composed(Case(tj.lstsq, s.normal(3, 2), s.normal(2, 3, 1)))
-    yield composed(Case(tj.lstsq, s.normal(2, 1, 3, 2), s.normal(2, 3, 1)))
-    yield composed(Case(tj.lstsq, s.complex(3, 2), s.complex(3)))
-    yield composed(Case(tj.lstsq, low_rank, s.normal(3)))
-    yield composed(Case(tj.matrix_rank, kronecker)).declare(zero=("a",))
-    yield composed(Case(tj.matrix_rank, s.normal(2, 2), rtol=0.1)).declare(zero=("a",))
-    yield composed(Case(tj.pinv, s.normal(2, 2), rtol=1e-9))
-    yield composed(Case(tj.lstsq, s.normal(3, 2), s.normal(3), rcond=1e-9))
+        yield composed(Case(tj.linalg.pinv, a))
+    yield Case(tj.linalg.lstsq, s.normal(3, 2), s.normal(3))
+    yield composed(Case(tj.linalg.lstsq, s.normal(2, 3), s.normal(2, 1)))
+    yield composed(Case(tj.linalg.lstsq, s.normal(2, 3, 2), s.normal(3, 1)))
+    yield composed(Case(tj.linalg.lstsq, s.normal(2, 3, 2), s.normal(3)))
+    yield composed(Case(tj.linalg.lstsq, s.normal(3, 2), s.normal(2, 3, 1)))
+    yield composed(Case(tj.linalg.lstsq, s.normal(2, 1, 3, 2), s.normal(2, 3, 1)))
+    yield composed(Case(tj.linalg.lstsq, s.complex(3, 2), s.complex(3)))
+    yield composed(Case(tj.linalg.lstsq, low_rank, s.normal(3)))
+    yield composed(Case(tj.linalg.matrix_rank, kronecker)).declare(zero=("a",))
+    yield composed(Case(tj.linalg.matrix_rank, s.normal(2, 2), rtol=0.1)).declare(zero=("a",))
+    yield composed(Case(tj.linalg.pinv, s.normal(2, 2), rtol=1e-9))
+    yield composed(Case(tj.linalg.lstsq, s.normal(3, 2), s.normal(3), rcond=1e-9))
     for a in (diagonal, symmetric):
-        yield composed(Case(tj.condition_number, a))
-    yield composed(Case(tj.condition_number, triangular, p=1))
-    yield composed(Case(tj.condition_number, s.regular(3), p=-2))
+        yield composed(Case(tj.linalg.condition_number, a))
+    yield composed(Case(tj.linalg.condition_number, triangular, p=1))
+    yield composed(Case(tj.linalg.condition_number, s.regular(3), p=-2))
     # Dependent or zero columns: a step of finite differences changes the rank.
     u, v = s.complex(3, 1), s.normal(4, 2).at[:, 1].set(0.0)
     for a in (tj.LowRank(u[:, [0, 0]], s.complex(2, 2)), tj.LowRank(s.normal(2, 2), v)):
-        for case in (Case(tj.pinv, a), Case(tj.lstsq, a, s.normal(a.shape[0]))):
+        for case in (Case(tj.linalg.pinv, a), Case(tj.linalg.lstsq, a, s.normal(a.shape[0]))):
             yield composed(case.declare(skip=("finite differences",)))
-    yield composed(Case(tj.pinv, tj.LowRank(s.normal(3, 4), s.normal(2, 4))))
+    yield composed(Case(tj.linalg.pinv, tj.LowRank(s.normal(3, 4), s.normal(2, 4))))

@@ -46,7 +46,7 @@ def frobenius_rule(a: Shaped[tj.AbstractArray, " ..."]) -> tuple[Scalar, Pullbac
 
     def frobenius_pullback(y_bar: Natural) -> Natural:
         safe = jnp.where(y == 0, jnp.ones_like(y), y)
-        return tj.multiply(
+        return tj.linalg.multiply(
             a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
         )
 
@@ -63,12 +63,12 @@ def norm(
     """Return the norm by the singular values, if they are cheap, or by the dense array."""
     if axis is not None or keepdims or a.ndim != 2:
         hint = "leave out `axis` and `keepdims`" if a.ndim == 2 else "take a vector as it is"
-        return tj.norm(tj.densified(a, "norm", hint), ord, axis, keepdims)
+        return tj.norm(tj.rules.densified(a, "norm", hint), ord, axis, keepdims)
     if ord in (None, "fro"):
         return frobenius(a)
     if ord in _SPECTRAL and isinstance(a, _WITH_VALUES):
-        return _of_values(tj.svd(a, False, False), ord)
-    return tj.norm(tj.densified(a, "norm", "use order 'fro'"), ord)
+        return _of_values(tj.linalg.svd(a, False, False), ord)
+    return tj.norm(tj.rules.densified(a, "norm", "use order 'fro'"), ord)
 
 
 def _check_order(ord: Order) -> None:

@@ -38,7 +38,7 @@ from .gauge import composed
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
-SquareSum = Shaped[tj.Sum | tj.KroneckerSum, "n n"]
+SquareSum = Shaped[tj.tangents.Sum | tj.KroneckerSum, "n n"]
 
 
 @exported
@@ -85,7 +85,7 @@ def shifted(a: SquareSum) -> tuple[Shifted, Vector | None] | None:
 
 
 def _flat(a: Natural) -> Iterator[Natural]:
-    if not isinstance(a, tj.Sum):
+    if not isinstance(a, tj.tangents.Sum):
         yield a
         return
     for term in a.terms:
@@ -102,7 +102,7 @@ def _multiple(a: Natural) -> Scalar | None:
 
 
 def _is_hermitian(a: Natural) -> bool:
-    return tj.is_structured(a) and a.is_hermitian
+    return tj.rules.is_structured(a) and a.is_hermitian
 
 
 def _alike(a: Natural, b: Natural) -> bool:
@@ -122,8 +122,8 @@ def _kronecker_sum(terms: Sequence[tj.Kronecker]) -> tj.KroneckerSum | None:
         (i,) = places
         one = term.factors[i]
         for c in (*multiples[:i], *multiples[i + 1 :]):
-            one = tj.multiply(one, c)
-        parts[i] = tj.add(parts[i], one) if i in parts else one
+            one = tj.linalg.multiply(one, c)
+        parts[i] = tj.linalg.add(parts[i], one) if i in parts else one
     zero = lambda f: tj.Diagonal(jnp.zeros(f.shape[0], f.dtype))
     return tj.KroneckerSum(*(parts.get(i, zero(f)) for i, f in enumerate(terms[0].factors)))
 
@@ -159,20 +159,22 @@ def _spectra(m: Shifted) -> Spectra:
 def _eigen(a: Natural) -> tuple[Vector, SquareMatrix]:
     if isinstance(a, tj.Symmetric | tj.Hermitian):
         return _eigen_of_full(a.data)
-    found = tj.eigh(a, invariant=True)
+    found = tj.linalg.eigh(a, invariant=True)
     return found.eigenvalues, jax.tree.map(lax.stop_gradient, found.eigenvectors)
 
 
 @tj.rules.custom_jvp
 def _eigen_of_full(a: SquareMatrix) -> tuple[Natural, Natural]:
-    return tuple(tj.eigh(a, invariant=True))
+    return tuple(tj.linalg.eigh(a, invariant=True))
 
 
 @_eigen_of_full.defjvp
 def _eigen_of_full_jvp(
     primals: tuple[SquareMatrix], tangents: tuple[SquareMatrix]
 ) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
-    w, v = tj.eigh(*primals)  # for equal eigenvalues the second derivative is nan, as required
+    w, v = tj.linalg.eigh(
+        *primals
+    )  # for equal eigenvalues the second derivative is nan, as required
     moved = tangents[0] @ v
     return (w, v), (jnp.real(jnp.sum(v.conj() * moved, axis=-2)), jnp.zeros_like(v))
 
@@ -316,7 +318,7 @@ def _inverse_diagonal_jvp(
     moved = squares @ (-m_dot.shift / values**2)
     for k, along in enumerate(_moved(m, m_dot, live, lambda x, y: -1 / (x * y))):
         v = live.vectors[k]
-        rows = along(lambda p, _, v=v: tj.diagonal(v @ p @ v.conj().mT)[:, None], None)
+        rows = along(lambda p, _, v=v: tj.linalg.diagonal(v @ p @ v.conj().mT)[:, None], None)
         rows = rows if jnp.iscomplexobj(values) else jnp.real(rows)
         beside = [*squares.factors]
         beside[k] = tj.Identity(v.shape[0], values.dtype)
@@ -329,7 +331,7 @@ def _inverse_diagonal_jvp(
 
 def _live(m: Shifted) -> Spectra:
     """Return eigenvectors that second derivatives see."""
-    return Spectra(*zip(*map(tj.eigh, m.product.factors), strict=True))
+    return Spectra(*zip(*map(tj.linalg.eigh, m.product.factors), strict=True))
 
 
 def _moved(
@@ -387,39 +389,39 @@ def _from_others(x: Shaped[Array, "o i c"], m: Shifted, k: int) -> Columns:
 
 # -- the factorization -----------------------------------------------------------------------------
 
-_PLAN = tj.FactorizationPlan(
+_PLAN = tj.linalg.FactorizationPlan(
     _solve, _slogdet, _root, inv_quad=_inv_quad, diagonal_of_inverse=_inverse_diagonal
 )
-_WITHOUT_ROOT = tj.FactorizationPlan(_solve, _slogdet, diagonal_of_inverse=_inverse_diagonal)
+_WITHOUT_ROOT = tj.linalg.FactorizationPlan(_solve, _slogdet, diagonal_of_inverse=_inverse_diagonal)
 HINT = "write a multiple of the identity as `c * tj.Identity(n)`, or give a `solver`"
 
 
-@tj.factorize.implementation(tj.Sum, differentiate=True)
+@tj.factorize.implementation(tj.tangents.Sum, differentiate=True)
 @tj.factorize.implementation(tj.KroneckerSum, differentiate=True)
-def factorize_sum(a: SquareSum) -> tj.Factorization:
+def factorize_sum(a: SquareSum) -> tj.linalg.Factorization:
     """Factorise; eigenvalues carry the derivative of the determinant, eigenvectors are constants.
 
     The determinant is the same for equal eigenvalues and independent of the vectors: `invariant`.
     """
     found = shifted(a)
     if found is None:
-        return factorize_dense(tj.densified(a, "factorize", HINT))
+        return factorize_dense(tj.rules.densified(a, "factorize", HINT))
     plan = _WITHOUT_ROOT if jnp.iscomplexobj(found[0].shift) else _PLAN
-    return tj.Factorization(found, _spectra(found[0]), plan, a.shape[0])
+    return tj.linalg.Factorization(found, _spectra(found[0]), plan, a.shape[0])
 
 
 # -- rules -----------------------------------------------------------------------------------------
 
 
-@tj.solve.implementation(tj.Sum, tj.Dense)
+@tj.solve.implementation(tj.tangents.Sum, tj.Dense)
 @tj.solve.implementation(tj.KroneckerSum, tj.Dense)
 def solve_sum(a: SquareSum, b: Columns) -> Columns:
     if shifted(a) is None:
-        return tj.solve.primal(tj.densified(a, "solve", HINT), b)
+        return tj.solve.primal(tj.rules.densified(a, "solve", HINT), b)
     return tj.factorize(a).solve(b)
 
 
-@tj.solve.natural_rule(tj.Sum, tj.Dense)
+@tj.solve.natural_rule(tj.tangents.Sum, tj.Dense)
 @tj.solve.natural_rule(tj.KroneckerSum, tj.Dense)
 def solve_sum_rule(a: SquareSum, b: Columns) -> tuple[Columns, Pullback]:
     """The rule of any matrix, with one eigendecomposition for both directions."""
@@ -433,37 +435,37 @@ def solve_sum_rule(a: SquareSum, b: Columns) -> tuple[Columns, Pullback]:
     return x, solve_sum_pullback
 
 
-@tj.logdet.implementation(tj.Sum, differentiate=True)
+@tj.logdet.implementation(tj.tangents.Sum, differentiate=True)
 @tj.logdet.implementation(tj.KroneckerSum, differentiate=True)
 def logdet_sum(a: SquareSum) -> Scalar:
     if shifted(a) is None:
-        return tj.logdet(tj.densified(a, "logdet", HINT))
+        return tj.logdet(tj.rules.densified(a, "logdet", HINT))
     return tj.factorize(a).logdet()
 
 
-@tj.slogdet.implementation(tj.Sum, differentiate=True)
-@tj.slogdet.implementation(tj.KroneckerSum, differentiate=True)
-def slogdet_sum(a: SquareSum) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.tangents.Sum, differentiate=True)
+@tj.linalg.slogdet.implementation(tj.KroneckerSum, differentiate=True)
+def slogdet_sum(a: SquareSum) -> tj.linalg.SlogdetResult:
     if shifted(a) is None:
-        return tj.slogdet(tj.densified(a, "slogdet", HINT))
+        return tj.linalg.slogdet(tj.rules.densified(a, "slogdet", HINT))
     return tj.factorize(a).slogdet()
 
 
-@tj.eigh.implementation(tj.Sum, differentiate=True)
-def eigh_sum(a: Shaped[tj.Sum, "n n"], *, invariant: bool = False) -> tj.EighResult:
+@tj.linalg.eigh.implementation(tj.tangents.Sum, differentiate=True)
+def eigh_sum(a: Shaped[tj.tangents.Sum, "n n"], *, invariant: bool = False) -> tj.linalg.EighResult:
     found = shifted(a)
     if found is None or found[1] is not None:
-        return tj.eigh(tj.densified(a, "eigh", HINT), invariant=invariant)
-    values, vectors = tj.eigh(found[0].product, invariant=invariant)
-    return tj.EighResult(values + found[0].shift, vectors)
+        return tj.linalg.eigh(tj.rules.densified(a, "eigh", HINT), invariant=invariant)
+    values, vectors = tj.linalg.eigh(found[0].product, invariant=invariant)
+    return tj.linalg.EighResult(values + found[0].shift, vectors)
 
 
-@tj.eigvalsh.implementation(tj.Sum, differentiate=True)
-def eigvalsh_sum(a: Shaped[tj.Sum, "n n"]) -> Vector:
+@tj.linalg.eigvalsh.implementation(tj.tangents.Sum, differentiate=True)
+def eigvalsh_sum(a: Shaped[tj.tangents.Sum, "n n"]) -> Vector:
     found = shifted(a)
     if found is None or found[1] is not None:
-        return tj.eigvalsh(tj.densified(a, "eigvalsh", HINT))
-    return tj.eigvalsh(found[0].product) + found[0].shift
+        return tj.linalg.eigvalsh(tj.rules.densified(a, "eigvalsh", HINT))
+    return tj.linalg.eigvalsh(found[0].product) + found[0].shift
 
 
 # -- cases -----------------------------------------------------------------------------------------
@@ -477,13 +479,18 @@ def cases() -> Iterator[Case]:
     real = tj.Kronecker(tj.Symmetric(s.definite(2)), tj.Symmetric(s.definite(2)))
     mixed = tj.Kronecker(tj.Hermitian(s.definite(2, complex=True)), tj.Diagonal(s.positive(2)))
     shift = tj.Scaled(tj.Identity(4), s.positive())
-    one, two = tj.Sum(real, shift), tj.Sum(tj.Sum(tj.Identity(4), mixed), shift)
-    noise = tj.Sum(real, tj.Kronecker(tj.Diagonal(s.positive(2)), tj.Diagonal(s.positive(2))))
+    one, two = (
+        tj.tangents.Sum(real, shift),
+        tj.tangents.Sum(tj.tangents.Sum(tj.Identity(4), mixed), shift),
+    )
+    noise = tj.tangents.Sum(
+        real, tj.Kronecker(tj.Diagonal(s.positive(2)), tj.Diagonal(s.positive(2)))
+    )
     laplacian = tj.KroneckerSum(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2)))
     yield Case(tj.solve, one, s.normal(4))
     yield Case(tj.solve, two, s.complex(4, 2))
     yield Case(tj.solve, laplacian, s.normal(4))
     yield composed(Case(tj.logdet, one))
-    yield composed(Case(tj.slogdet, two))
+    yield composed(Case(tj.linalg.slogdet, two))
     for a in (one, noise, laplacian):
-        yield composed(Case(tj.inv_quad_logdet, a, s.normal(4)).declare(reference=defined))
+        yield composed(Case(tj.linalg.inv_quad_logdet, a, s.normal(4)).declare(reference=defined))

@@ -25,7 +25,7 @@ class Factors:
     """The factors of a matrix seen as tall, and the two linear maps of its derivative."""
 
     def __init__(self, a: Natural, full_matrices: bool, invariant: bool) -> None:
-        u, self.s, vh = tj.svd(a, full_matrices)
+        u, self.s, vh = tj.linalg.svd(a, full_matrices)
         self.wide, self.k = a.shape[-2] < a.shape[-1], self.s.shape[-1]
         left, self.r = self.tall(u, adjoint(vh))
         self.invariant = invariant
@@ -41,7 +41,7 @@ class Factors:
             self.r = gauge.turned(self.r, self.group, self.apart)  # `l` and `r` of zero apart
         self.l1, self.l2 = l1, l2
         u, v = self.tall(jnp.concatenate([l1, l2], axis=-1), self.r)
-        self.result = tj.SVDResult(u, self.s, adjoint(v))
+        self.result = tj.linalg.SVDResult(u, self.s, adjoint(v))
 
     def tall(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Exchange left and right of a wide matrix."""

@@ -26,53 +26,57 @@ if TYPE_CHECKING:
 # -- qr ------------------------------------------------------------------------------------------
 
 
-@tj.qr.implementation(tj.Symmetric, differentiate=True)
-@tj.qr.implementation(tj.Hermitian, differentiate=True)
-@tj.qr.implementation(tj.Triangular, differentiate=True)
+@tj.linalg.qr.implementation(tj.Symmetric, differentiate=True)
+@tj.linalg.qr.implementation(tj.Hermitian, differentiate=True)
+@tj.linalg.qr.implementation(tj.Triangular, differentiate=True)
 def qr(
     a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "m n"], mode: str = "reduced"
-) -> tj.QRResult | Natural:
+) -> tj.linalg.QRResult | Natural:
     """Return the QR decomposition; an upper triangular matrix is its own `R`."""
     if not (isinstance(a, tj.Triangular) and not a.lower):
-        return tj.qr(whole(a), mode)
-    return a if mode == "r" else tj.QRResult(tj.Identity(a.shape[0], a.dtype), a)
+        return tj.linalg.qr(whole(a), mode)
+    return a if mode == "r" else tj.linalg.QRResult(tj.Identity(a.shape[0], a.dtype), a)
 
 
-@tj.qr.implementation(tj.Diagonal, differentiate=True)
-@tj.qr.implementation(tj.Identity, differentiate=True)
+@tj.linalg.qr.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.qr.implementation(tj.Identity, differentiate=True)
 def qr_diagonal(
     a: Shaped[tj.Diagonal | tj.Identity, "m n"], mode: str = "reduced"
-) -> tj.QRResult | Natural:
-    return a if mode == "r" else tj.QRResult(tj.Identity(a.shape[0], a.dtype), a)
+) -> tj.linalg.QRResult | Natural:
+    return a if mode == "r" else tj.linalg.QRResult(tj.Identity(a.shape[0], a.dtype), a)
 
 
-@tj.qr.implementation(tj.Scaled, differentiate=True)
-def qr_scaled(a: Shaped[tj.Scaled, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
+@tj.linalg.qr.implementation(tj.Scaled, differentiate=True)
+def qr_scaled(a: Shaped[tj.Scaled, "m n"], mode: str = "reduced") -> tj.linalg.QRResult | Natural:
     if mode == "r":
-        return tj.multiply(tj.qr(a.matrix, mode), a.factor)
-    q, r = tj.qr(a.matrix, mode)
-    return tj.QRResult(q, tj.multiply(r, a.factor))
+        return tj.linalg.multiply(tj.linalg.qr(a.matrix, mode), a.factor)
+    q, r = tj.linalg.qr(a.matrix, mode)
+    return tj.linalg.QRResult(q, tj.linalg.multiply(r, a.factor))
 
 
-@tj.qr.implementation(tj.Kronecker, differentiate=True)
-def qr_kronecker(a: Shaped[tj.Kronecker, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
+@tj.linalg.qr.implementation(tj.Kronecker, differentiate=True)
+def qr_kronecker(
+    a: Shaped[tj.Kronecker, "m n"], mode: str = "reduced"
+) -> tj.linalg.QRResult | Natural:
     """Factors that are wide have an `R` that is, and then the product is not triangular."""
     if not _are_tall((f.shape for f in a.factors), mode):
         return _qr_formed(a, mode)
-    results = [tj.qr(f, mode) for f in a.factors]
+    results = [tj.linalg.qr(f, mode) for f in a.factors]
     if mode == "r":
         return tj.Kronecker(*results)
-    return tj.QRResult(*(tj.Kronecker(*same) for same in zip(*results, strict=True)))
+    return tj.linalg.QRResult(*(tj.Kronecker(*same) for same in zip(*results, strict=True)))
 
 
-@tj.qr.implementation(tj.BlockDiagonal, differentiate=True)
-def qr_blocks(a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
+@tj.linalg.qr.implementation(tj.BlockDiagonal, differentiate=True)
+def qr_blocks(
+    a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced"
+) -> tj.linalg.QRResult | Natural:
     """Blocks that are wide have an `R` that is, too."""
     if not _are_tall(a.block_shapes, mode):
         return _qr_formed(a, mode)
     if mode == "r":
-        return a.each(lambda b: tj.qr(b, mode))
-    return tj.QRResult(*of_each_block(a, lambda b: tj.qr(b, mode)))
+        return a.each(lambda b: tj.linalg.qr(b, mode))
+    return tj.linalg.QRResult(*of_each_block(a, lambda b: tj.linalg.qr(b, mode)))
 
 
 def _are_tall(shapes: Iterable[Sequence[int]], mode: str) -> bool:
@@ -80,49 +84,49 @@ def _are_tall(shapes: Iterable[Sequence[int]], mode: str) -> bool:
     return all(m == n or (m > n and mode != "complete") for m, n in shapes)
 
 
-def _qr_formed(a: Natural, mode: str) -> tj.QRResult | Natural:
+def _qr_formed(a: Natural, mode: str) -> tj.linalg.QRResult | Natural:
     hint = "decompose parts that are not wide, with mode='reduced'"
-    return tj.qr(tj.densified(a, "qr", hint), mode)
+    return tj.linalg.qr(tj.rules.densified(a, "qr", hint), mode)
 
 
 # -- lu ------------------------------------------------------------------------------------------
 
 
-@tj.lu.implementation(tj.Symmetric, differentiate=True)
-@tj.lu.implementation(tj.Hermitian, differentiate=True)
-@tj.lu.implementation(tj.Triangular, differentiate=True)
-def lu(a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "n n"]) -> tj.LUResult:
+@tj.linalg.lu.implementation(tj.Symmetric, differentiate=True)
+@tj.linalg.lu.implementation(tj.Hermitian, differentiate=True)
+@tj.linalg.lu.implementation(tj.Triangular, differentiate=True)
+def lu(a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "n n"]) -> tj.linalg.LUResult:
     if not (isinstance(a, tj.Triangular) and not a.lower):
-        return tj.LUResult(*tj.lu(whole(a)))
+        return tj.linalg.LUResult(*tj.linalg.lu(whole(a)))
     return lu_diagonal(a)
 
 
-@tj.lu.implementation(tj.Diagonal, differentiate=True)
-@tj.lu.implementation(tj.Identity, differentiate=True)
-def lu_diagonal(a: Shaped[tj.Diagonal | tj.Identity | tj.Triangular, "n n"]) -> tj.LUResult:
+@tj.linalg.lu.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.lu.implementation(tj.Identity, differentiate=True)
+def lu_diagonal(a: Shaped[tj.Diagonal | tj.Identity | tj.Triangular, "n n"]) -> tj.linalg.LUResult:
     identity = tj.Identity(a.shape[0], a.dtype)
-    return tj.LUResult(identity, identity, a)
+    return tj.linalg.LUResult(identity, identity, a)
 
 
-@tj.lu.implementation(tj.Scaled, differentiate=True)
-def lu_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.LUResult:
-    f = tj.lu(a.matrix)
-    return tj.LUResult(f.P, f.L, tj.multiply(f.U, a.factor))
+@tj.linalg.lu.implementation(tj.Scaled, differentiate=True)
+def lu_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.linalg.LUResult:
+    f = tj.linalg.lu(a.matrix)
+    return tj.linalg.LUResult(f.P, f.L, tj.linalg.multiply(f.U, a.factor))
 
 
-@tj.lu.implementation(tj.Kronecker, differentiate=True)
-def lu_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.LUResult:
+@tj.linalg.lu.implementation(tj.Kronecker, differentiate=True)
+def lu_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.linalg.LUResult:
     if not all_square(a.factors):
         raise _not_square(a)
-    results = [tj.lu(f) for f in a.factors]
-    return tj.LUResult(*(tj.Kronecker(*same) for same in zip(*results, strict=True)))
+    results = [tj.linalg.lu(f) for f in a.factors]
+    return tj.linalg.LUResult(*(tj.Kronecker(*same) for same in zip(*results, strict=True)))
 
 
-@tj.lu.implementation(tj.BlockDiagonal, differentiate=True)
-def lu_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.LUResult:
+@tj.linalg.lu.implementation(tj.BlockDiagonal, differentiate=True)
+def lu_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.linalg.LUResult:
     if not a.has_square_blocks:
         raise _not_square(a)
-    return tj.LUResult(*of_each_block(a, tj.lu))
+    return tj.linalg.LUResult(*of_each_block(a, tj.linalg.lu))
 
 
 def _not_square(a: Natural) -> tj.ShapeError:
@@ -132,7 +136,7 @@ def _not_square(a: Natural) -> tj.ShapeError:
 # -- triangular systems ----------------------------------------------------------------------------
 
 
-@tj.solve_triangular.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.solve_triangular.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def solve_triangular(
     a: Shaped[tj.AbstractArray, "... m n"],
     b: Natural,
@@ -202,22 +206,24 @@ def cases() -> Iterator[Case]:
     blocks = tj.BlockDiagonal(s.regular(2), diagonal)
     scaled = tj.Scaled(s.regular(2), s.positive())
     for a in (s.normal(2, 3, 2), s.normal(2, 3), lower):
-        yield composed(Case(tj.qr, a))
-    yield composed(Case(tj.qr, kronecker, mode="r").declare(reference=_of_kronecker))
+        yield composed(Case(tj.linalg.qr, a))
+    yield composed(Case(tj.linalg.qr, kronecker, mode="r").declare(reference=_of_kronecker))
     for a in (blocks, scaled):
-        yield composed(Case(tj.qr, a, mode="r"))
+        yield composed(Case(tj.linalg.qr, a, mode="r"))
     for a in (upper, diagonal):
         yield composed(
-            Case(tj.qr, a).declare(reference=lambda a, mode: tj.QRResult(jnp.eye(a.shape[0]), a))
+            Case(tj.linalg.qr, a).declare(
+                reference=lambda a, mode: tj.linalg.QRResult(jnp.eye(a.shape[0]), a)
+            )
         )
-    itself = lambda a: tj.LUResult(jnp.eye(a.shape[0]), jnp.eye(a.shape[0]), a)
-    yield composed(Case(tj.lu, diagonal).declare(reference=itself))
+    itself = lambda a: tj.linalg.LUResult(jnp.eye(a.shape[0]), jnp.eye(a.shape[0]), a)
+    yield composed(Case(tj.linalg.lu, diagonal).declare(reference=itself))
     for a in (s.normal(3, 2), s.complex(2, 2), lower, upper, scaled, kronecker, blocks):
-        yield composed(Case(tj.lu, a))
-    yield composed(Case(tj.solve_triangular, s.regular(2), s.normal(2, 2), lower=True))
+        yield composed(Case(tj.linalg.lu, a))
+    yield composed(Case(tj.linalg.solve_triangular, s.regular(2), s.normal(2, 2), lower=True))
     batch = jnp.stack([s.regular(2), s.regular(2)])
-    yield composed(Case(tj.solve_triangular, batch, s.normal(2, 2, 1), lower=True))
+    yield composed(Case(tj.linalg.solve_triangular, batch, s.normal(2, 2, 1), lower=True))
     complex_lower = tj.Triangular(s.regular(2, complex=True))
     for a, trans in ((lower, 1), (complex_lower, 2)):
         b = s.complex(2) if jnp.iscomplexobj(a.data) else s.normal(2)
-        yield composed(Case(tj.solve_triangular, a, b, trans=trans, lower=True))
+        yield composed(Case(tj.linalg.solve_triangular, a, b, trans=trans, lower=True))

@@ -32,13 +32,13 @@ Diagonals = tuple[Shaped[DenseArray, " n"], Shaped[DenseArray, " k"]]
 # -- values --------------------------------------------------------------------------------------
 
 
-@tj.eigh.implementation(tj.SymTridiagonal)
-def eigh(a: Matrix, *, invariant: bool = False) -> tj.EighResult:
+@tj.linalg.eigh.implementation(tj.SymTridiagonal)
+def eigh(a: Matrix, *, invariant: bool = False) -> tj.linalg.EighResult:
     a = floating(a)
-    return tj.EighResult(*pairs_of(a.diag, a.off))
+    return tj.linalg.EighResult(*pairs_of(a.diag, a.off))
 
 
-@tj.eigvalsh.implementation(tj.SymTridiagonal)
+@tj.linalg.eigvalsh.implementation(tj.SymTridiagonal)
 def eigvalsh(a: Matrix) -> Natural:
     a = floating(a)
     return values_of(a.diag, a.off)
@@ -69,7 +69,7 @@ def values_of(diag: Shaped[DenseArray, " n"], off: Shaped[DenseArray, " k"]) -> 
 
 @values_of.defjvp
 def _(primals: Diagonals, tangents: Diagonals) -> tuple[Natural, Natural]:
-    v = tj.eigh(tj.SymTridiagonal(*primals)).eigenvectors
+    v = tj.linalg.eigh(tj.SymTridiagonal(*primals)).eigenvectors
     return values_of(*primals), jnp.sum(v * tj.matmul(tj.SymTridiagonal(*tangents), v), axis=0)
 
 
@@ -87,44 +87,46 @@ def from_bands(rows: Shaped[DenseArray, "two n"]) -> Matrix:
     return tj.SymTridiagonal(rows[0], rows[1, : max(rows.shape[1] - 1, 0)])
 
 
-@tj.eigh.natural_rule(tj.SymTridiagonal)
-def eigh_rule(a: Matrix, *, invariant: bool = False) -> tuple[tj.EighResult, Pullback]:
+@tj.linalg.eigh.natural_rule(tj.SymTridiagonal)
+def eigh_rule(a: Matrix, *, invariant: bool = False) -> tuple[tj.linalg.EighResult, Pullback]:
     """The rule of full matrices, restricted to the bands: one product of matrices less."""
-    result, pullback = rule_of_pairs(tj.eigh(a), invariant, bands)
+    result, pullback = rule_of_pairs(tj.linalg.eigh(a), invariant, bands)
     return result, lambda bar: from_bands(pullback(bar))
 
 
-@tj.eigh.natural_pushforward(tj.SymTridiagonal)
-def eigh_push(a: Matrix, *, invariant: bool = False) -> tuple[tj.EighResult, Pullback]:
+@tj.linalg.eigh.natural_pushforward(tj.SymTridiagonal)
+def eigh_push(a: Matrix, *, invariant: bool = False) -> tuple[tj.linalg.EighResult, Pullback]:
     seen = lambda a_dot, v: adjoint(v) @ tj.matmul(a_dot, v)
-    return pushforward_of_pairs(tj.eigh(a), invariant, seen)
+    return pushforward_of_pairs(tj.linalg.eigh(a), invariant, seen)
 
 
-@tj.eigvalsh.natural_rule(tj.SymTridiagonal)
+@tj.linalg.eigvalsh.natural_rule(tj.SymTridiagonal)
 def eigvalsh_rule(a: Matrix) -> tuple[Natural, Pullback]:
     r"""$\overline{diag}_i = \sum_k \bar\lambda_k v_{ik}^2$, and half of the same of neighbours."""
-    w, v = tj.eigh(a)
+    w, v = tj.linalg.eigh(a)
     return w, lambda w_bar: from_bands(bands(v * w_bar[None, :], v))
 
 
 # -- singular values: the sizes of eigenvalues -----------------------------------------------------
 
 
-@tj.svd.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.linalg.svd.implementation(tj.SymTridiagonal, differentiate=True)
 def svd(
     a: Matrix, full_matrices: bool = True, compute_uv: bool = True, *, invariant: bool = False
-) -> tj.SVDResult | Natural:
+) -> tj.linalg.SVDResult | Natural:
     """Return the decomposition; the vectors are full matrices, so the matrix is formed, too."""
     if compute_uv or not a.is_hermitian:
-        return tj.svd(tj.Symmetric(a.to_dense()), full_matrices, compute_uv, invariant=invariant)
-    return jnp.sort(jnp.abs(tj.eigvalsh(a)))[::-1]
+        return tj.linalg.svd(
+            tj.Symmetric(a.to_dense()), full_matrices, compute_uv, invariant=invariant
+        )
+    return jnp.sort(jnp.abs(tj.linalg.eigvalsh(a)))[::-1]
 
 
 # -- a system and a determinant -------------------------------------------------------------------
 
 
-@tj.inv_quad_logdet.implementation(tj.Tridiagonal, tj.Dense, differentiate=True)
-@tj.inv_quad_logdet.implementation(tj.SymTridiagonal, tj.Dense, differentiate=True)
+@tj.linalg.inv_quad_logdet.implementation(tj.Tridiagonal, tj.Dense, differentiate=True)
+@tj.linalg.inv_quad_logdet.implementation(tj.SymTridiagonal, tj.Dense, differentiate=True)
 def inv_quad_logdet(
     a: Shaped[tj.Tridiagonal | tj.SymTridiagonal, "n n"], b: Shaped[DenseArray, " n *k"]
 ) -> tuple[Scalar, Scalar]:
@@ -141,17 +143,21 @@ def cases() -> Iterator[Case]:
 
     s = Samples(18)
     a = tj.SymTridiagonal(s.normal(3), s.normal(2))
-    yield Case(tj.eigh, a)
-    yield Case(tj.eigh, tj.SymTridiagonal(s.normal(2), s.normal(1)), invariant=True)
+    yield Case(tj.linalg.eigh, a)
+    yield Case(tj.linalg.eigh, tj.SymTridiagonal(s.normal(2), s.normal(1)), invariant=True)
     # The eigenvectors in the gradient are as many numbers as a dense cotangent.
-    yield Case(tj.eigvalsh, a).declare(skip=("memory",))
-    yield composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
+    yield Case(tj.linalg.eigvalsh, a).declare(skip=("memory",))
+    yield composed(Case(tj.linalg.svd, a, full_matrices=False, compute_uv=False))
     small = tj.SymTridiagonal(s.normal(2), s.normal(1))
-    yield composed(Case(tj.svd, small, full_matrices=False))
+    yield composed(Case(tj.linalg.svd, small, full_matrices=False))
     for ord in (-2, "nuc"):
         yield composed(Case(tj.norm, a, ord=ord))
     indefinite = tj.SymTridiagonal(jnp.array([2.1, -3.3, 1.7]), 0.5 * s.normal(2))
-    yield composed(Case(tj.condition_number, indefinite))
-    yield composed(Case(tj.inv_quad_logdet, indefinite, s.normal(3, 2)).declare(reference=defined))
+    yield composed(Case(tj.linalg.condition_number, indefinite))
+    yield composed(
+        Case(tj.linalg.inv_quad_logdet, indefinite, s.normal(3, 2)).declare(reference=defined)
+    )
     definite = tj.SymTridiagonal(3 + s.positive(3), s.normal(2) / 2, definite=True)
-    yield composed(Case(tj.inv_quad_logdet, definite, s.normal(3, 9)).declare(reference=defined))
+    yield composed(
+        Case(tj.linalg.inv_quad_logdet, definite, s.normal(3, 9)).declare(reference=defined)
+    )

@@ -50,7 +50,7 @@ def _inv_quad_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Nat
 
 
 def _sum_of_squares(
-    base: tj.Factorization, u: Natural, d: Natural | None, b: Natural, w: Natural
+    base: tj.linalg.Factorization, u: Natural, d: Natural | None, b: Natural, w: Natural
 ) -> Scalar:
     t = w if d is None else d[:, None] * w
     return base.inv_quad(b - u @ t) + jnp.sum(t * w, axis=(-2, -1))
@@ -69,7 +69,7 @@ def _(primals: Sequence[PyTree], tangents: Sequence[PyTree]) -> tuple[Scalar, Sc
 
 def _root_of_update(matrix: PyTree, parts: Sequence[PyTree], z: Natural, adjoint: bool) -> Natural:
     base, small, inverse_u = parts
-    root = tj.sqrtm(small.matrix)
+    root = tj.linalg.sqrtm(small.matrix)
     shrink = jnp.linalg.inv(jnp.eye(small.n, dtype=root.dtype) + root)
     if adjoint:
         inner = matrix.weighted(shrink @ (matrix.u.T @ z))
@@ -85,7 +85,7 @@ def _inverse_diagonal_of_update(matrix: PyTree, parts: Sequence[PyTree]) -> Vect
     return base.diagonal_of_inverse() - jnp.sum(z * matrix.weighted(small.solve(right.T)).T, axis=1)
 
 
-_PLAN = tj.FactorizationPlan(
+_PLAN = tj.linalg.FactorizationPlan(
     _solve_update,
     lambda _, parts: together([(parts[0].slogdet(), 1), (parts[1].slogdet(), 1)]),
     _root_of_update,
@@ -95,7 +95,7 @@ _PLAN = tj.FactorizationPlan(
 
 
 @tj.factorize.implementation(tj.LowRankUpdate, differentiate=True)
-def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
+def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.linalg.Factorization:
     """Factorise the base, and `C = I + Vᵀ B⁻¹ U D` of Woodbury and the determinant lemma."""
     base = tj.factorize(a.base)
     z = base.solve(a.u)
@@ -105,4 +105,4 @@ def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
     plan = what_parts_have(_PLAN, base)
     if a.v is not None or jnp.iscomplexobj(a.u):  # its type is not Hermitian
         plan = plan._replace(root=None)
-    return tj.Factorization(a, (base, small, z), plan, a.shape[0])
+    return tj.linalg.Factorization(a, (base, small, z), plan, a.shape[0])

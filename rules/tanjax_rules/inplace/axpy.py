@@ -35,7 +35,7 @@ def axpy(y: Shaped[jax.Ref, " n"], alpha: Scalar, x: Shaped[DenseArray, " n"]) -
 @axpy.inplace_rule
 def axpy_rule(
     y: Shaped[DenseArray, " n"], alpha: Scalar, x: Shaped[DenseArray, " n"]
-) -> tuple[tj.Transition, Function]:
+) -> tuple[tj.refs.Transition, Function]:
     """Pass the cotangent of `y` on unchanged, without a write to its Ref."""
 
     def axpy_pullback(

@@ -47,7 +47,7 @@ def factor_cholesky(a: Shaped[jax.Ref, "n n"]) -> None:
 
 
 @factor_cholesky.natural_rule(convention="chainrules")
-def factor_cholesky_rule(a: Shaped[DenseArray, "n n"]) -> tuple[tj.Transition, Function]:
+def factor_cholesky_rule(a: Shaped[DenseArray, "n n"]) -> tuple[tj.refs.Transition, Function]:
     r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$, folded into the lower triangle.
 
     $\Phi$ is the lower triangle of $L^H \bar L$ with half its diagonal. An entry below the diagonal

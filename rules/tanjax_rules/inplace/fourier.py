@@ -56,7 +56,7 @@ def transform(x: Shaped[jax.Ref, " n"]) -> None:
 
 
 @transform.inplace_rule
-def transform_rule(x: Shaped[DenseArray, " n"]) -> tuple[tj.Transition, Function]:
+def transform_rule(x: Shaped[DenseArray, " n"]) -> tuple[tj.refs.Transition, Function]:
     """Transform the cotangent in place, as the matrix of the transform is symmetric."""
 
     def transform_pullback(x_bar: Shaped[jax.Ref, " n"], out_bar: None) -> None:

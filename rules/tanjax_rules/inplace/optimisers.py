@@ -8,7 +8,7 @@ in its type: a symmetric matrix stays symmetric, metres stay metres.
 
     params = tj.new_ref({"a": tj.Symmetric(a), "x": x * tj.units.m})
     state = adam_state(params)
-    gradients = jax.grad(loss)(tj.freeze(params))       # structural: what JAX gives
+    gradients = jax.grad(loss)(tj.refs.freeze(params))       # structural: what JAX gives
     adam(params, state, gradients, 1e-3)
 
 Sharp edges. Gradients are structural, those of `jax.grad` or of buffers, labelled like the
@@ -42,7 +42,7 @@ class AdamState(NamedTuple):
 
 def adam_state(params: PyTree) -> AdamState:
     """Return the first state of `adam` for parameters in Refs: twice their memory."""
-    mean, square = (tj.fdata(tj.zero_tangent(params)) for _ in range(2))
+    mean, square = (tj.refs.fdata(tj.tangents.zero_tangent(params)) for _ in range(2))
     count = jnp.zeros((), jnp.int32)
     for ref in jax.tree.leaves(mean)[:1]:  # on all devices that share the parameters
         count += jnp.sum(ref[...]).astype(count.dtype)
@@ -85,7 +85,7 @@ def momentum(
 ) -> None:
     """One step of gradient descent with momentum.
 
-    **Arguments:** Refs; `velocity`, at first `tj.fdata(tj.zero_tangent(params))`; a structural
+    **Arguments:** Refs; `velocity`, at first `tj.refs.fdata(tj.tangents.zero_tangent(params))`; a structural
     gradient.
     """
 
@@ -109,7 +109,7 @@ def lion(
 ) -> None:
     """One step of Lion.
 
-    **Arguments:** Refs; `mean`, at first `tj.fdata(tj.zero_tangent(params))`; a structural
+    **Arguments:** Refs; `mean`, at first `tj.refs.fdata(tj.tangents.zero_tangent(params))`; a structural
     gradient.
     """
 
@@ -129,7 +129,7 @@ def _write(step: Function, gradients: PyTree, *trees: PyTree) -> None:
 
     An array is written whole, in its type, after all its parts are computed.
     """
-    is_memory = lambda x: isinstance(x, tj.StructuredRef)
+    is_memory = lambda x: isinstance(x, tj.refs.StructuredRef)
     places, structure = jax.tree.flatten(trees[0], is_leaf=is_memory)
     others = (structure.flatten_up_to(tree) for tree in (*trees[1:], gradients))
     for place, *moments, gradient in zip(places, *others, strict=True):

@@ -24,7 +24,7 @@ def push(
 
     `buffer` has shape `(n, ...)`, `head` is an integer, `value` has shape `(...)`.
 
-    **Cost:** that of one value, also in reverse mode (with JAX 0.12; see `tj.discharge`).
+    **Cost:** that of one value, also in reverse mode (with JAX 0.12; see `tj.refs.discharge`).
     **Derivative:** that of the program; the head, an integer, has none.
 
     >>> buffer, head = tj.new_ref((jnp.zeros(2), 0))

@@ -57,7 +57,7 @@ def gauss_seidel(
 @gauss_seidel.natural_rule
 def gauss_seidel_rule(
     x: Shaped[DenseArray, " n"], a: Shaped[DenseArray, "n n"], b: Shaped[DenseArray, " n"]
-) -> tuple[tj.Transition, Function]:
+) -> tuple[tj.refs.Transition, Function]:
     r"""$L x' = b - U x$ gives $\bar b = L^{-\top} \bar x'$, with triangles $L + U = A$.
 
     The first line is the transition and not `primal`, so that second derivatives use this rule
@@ -79,11 +79,11 @@ def gauss_seidel_rule(
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def definition(x: DenseArray, a: DenseArray, b: DenseArray) -> tj.Transition:
+def definition(x: DenseArray, a: DenseArray, b: DenseArray) -> tj.refs.Transition:
     """Run the same sweep in JAX."""
     check_arguments(x, a, b)
     new = jsl.solve_triangular(a, b - jnp.triu(a, 1) @ x, lower=True)
-    return tj.Transition((new,), None)
+    return tj.refs.Transition((new,), None)
 
 
 def cases() -> Iterator[Case]:

@@ -49,7 +49,7 @@ def solve_lower(b: Shaped[jax.Ref, "n ..."], lower: Shaped[DenseArray, "n n"]) -
 @solve_lower.inplace_rule
 def solve_lower_rule(
     b: Shaped[DenseArray, "n ..."], lower: Shaped[DenseArray, "n n"]
-) -> tuple[tj.Transition, Function]:
+) -> tuple[tj.refs.Transition, Function]:
     r"""Turn the cotangent of $x$ into that of $b$, in its memory: $\bar b = L^{-\top} \bar x$.
 
     The cotangent of the matrix is the lower triangle of $-\bar b x^\top$.

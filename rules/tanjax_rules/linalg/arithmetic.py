@@ -56,26 +56,26 @@ def _have_one_space(a: tj.AbstractArray, b: tj.AbstractArray) -> bool:
 # -- addition ------------------------------------------------------------------------------------
 
 
-@tj.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+@tj.linalg.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def add_structured(
     a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
 ) -> Shaped[tj.AbstractArray, "*shape"]:
     if not (getattr(a, "definite", False) and getattr(b, "definite", False)):
         a, b = _forgotten(a), _forgotten(b)
-    return jax.tree.map(jnp.add, a, b) if _have_one_space(a, b) else tj.Sum(a, b)
+    return jax.tree.map(jnp.add, a, b) if _have_one_space(a, b) else tj.tangents.Sum(a, b)
 
 
-@tj.add.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.add.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def add_dense(
     a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[Array, " ..."]:
     # The result must be dense; warn only for a scalar `b`, which fills the structure.
     if jnp.shape(b) == ():
-        return tj.densified(a, "add", HINT) + b
+        return tj.rules.densified(a, "add", HINT) + b
     return tj.destructure(a) + b
 
 
-@tj.add.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+@tj.linalg.add.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
 def dense_add(
     a: Shaped[ArrayLike, " ..."], b: Shaped[tj.AbstractArray, " ..."]
 ) -> Shaped[Array, " ..."]:
@@ -98,22 +98,22 @@ def either_order(
         ordered.__qualname__ = f"{function.__qualname__}_ordered"
         kinds = [x if isinstance(x, tuple) else (x,) for x in (first, second)]
         for one, other in itertools.product(*kinds):
-            tj.add.implementation(one, other, differentiate=True)(ordered)
+            tj.linalg.add.implementation(one, other, differentiate=True)(ordered)
             if one is not other:
-                tj.add.implementation(other, one, differentiate=True)(ordered)
+                tj.linalg.add.implementation(other, one, differentiate=True)(ordered)
         return function
 
     return register
 
 
-@tj.add.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
+@tj.linalg.add.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
 def zero_add(
     a: Shaped[tj.Zero, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
 ) -> Shaped[tj.AbstractArray, "*shape"]:
     return b
 
 
-@tj.add.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
+@tj.linalg.add.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
 def add_zero(
     a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.Zero, "*shape"]
 ) -> Shaped[tj.AbstractArray, "*shape"]:
@@ -143,7 +143,7 @@ def hermitian_add_diagonal(
     a: Shaped[tj.Hermitian, "n n"], b: SquareDiagonal
 ) -> Shaped[tj.AbstractArray, "n n"]:
     if jnp.iscomplexobj(b.diag):
-        return tj.Sum(a, b)
+        return tj.tangents.Sum(a, b)
     data = _on_diagonal(a.data, b.diag.astype(a.data.dtype))
     return a.replace(data=data, definite=False)
 
@@ -158,8 +158,8 @@ def triangular_add_identity(a: SquareTriangular, b: Shaped[tj.Identity, "n n"]) 
     return tj.Triangular(_on_diagonal(a.to_dense(), jnp.ones(a.shape[0], a.dtype)), a.lower)
 
 
-@tj.add.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
-@tj.add.implementation(tj.Hermitian, tj.Hermitian, differentiate=True)
+@tj.linalg.add.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
+@tj.linalg.add.implementation(tj.Hermitian, tj.Hermitian, differentiate=True)
 def symmetric_add_symmetric(a: FullStorage, b: FullStorage) -> FullStorage:
     return a.replace(data=a.data + b.data, definite=a.definite and b.definite)
 
@@ -169,7 +169,7 @@ def _on_diagonal(dense: Shaped[Array, "n n"], diag: Shaped[Array, " n"]) -> Shap
     return dense.at[jnp.arange(n), jnp.arange(n)].add(diag)
 
 
-@tj.add.implementation(tj.Triangular, tj.Triangular, differentiate=True)
+@tj.linalg.add.implementation(tj.Triangular, tj.Triangular, differentiate=True)
 def triangular_add_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = a.to_dense() + b.to_dense()
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
@@ -180,16 +180,16 @@ def diagonal_add_low_rank(a: SquareDiagonal, b: Shaped[tj.LowRank, "n n"]) -> Sq
     return tj.LowRankUpdate(a, b.u, None, b.v)
 
 
-@tj.subtract.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
-@tj.subtract.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-@tj.subtract.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+@tj.linalg.subtract.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+@tj.linalg.subtract.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.subtract.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
 def subtract(
     a: Shaped[AnyArray, " ..."] | complex, b: Shaped[AnyArray, " ..."] | complex
 ) -> Shaped[AnyArray, " ..."]:
-    return tj.add(a, tj.negative(b))
+    return tj.linalg.add(a, tj.linalg.negative(b))
 
 
-@tj.negative.implementation(tj.AbstractArray, differentiate=True)
+@tj.linalg.negative.implementation(tj.AbstractArray, differentiate=True)
 def negative(a: Shaped[tj.AbstractArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
     return scale(a, -1)
 
@@ -197,28 +197,28 @@ def negative(a: Shaped[tj.AbstractArray, "*shape"]) -> Shaped[AnyArray, "*shape"
 # -- multiplication ------------------------------------------------------------------------------
 
 
-@tj.multiply.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def multiply_dense(
     a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) == ():
         return scale(a, b)
-    return tj.densified(a, "multiply", HINT) * b
+    return tj.rules.densified(a, "multiply", HINT) * b
 
 
-@tj.multiply.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
 def dense_multiply(
     a: Shaped[ArrayLike, " ..."], b: Shaped[tj.AbstractArray, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
-    return tj.multiply(b, a)
+    return tj.linalg.multiply(b, a)
 
 
-@tj.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def divide(
     a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
     quotient = a.divided(b) if jnp.shape(b) == () else NotImplemented
-    return tj.multiply(a, 1 / b) if quotient is NotImplemented else quotient
+    return tj.linalg.multiply(a, 1 / b) if quotient is NotImplemented else quotient
 
 
 def scale(a: Shaped[tj.AbstractArray, "*shape"], factor: Factor) -> Shaped[AnyArray, "*shape"]:
@@ -264,12 +264,12 @@ def cases() -> Iterator[Case]:
         (unit, lower),
         (diagonal, low_rank),
     ):
-        yield Case(tj.add, a, b)
-    yield Case(tj.add, tj.Diagonal(s.complex(2)), hermitian)
+        yield Case(tj.linalg.add, a, b)
+    yield Case(tj.linalg.add, tj.Diagonal(s.complex(2)), hermitian)
     for a, b in ((symmetric, diagonal), (diagonal, s.normal(2, 2)), (s.normal(2, 2), unit)):
-        yield Case(tj.subtract, a, b)
+        yield Case(tj.linalg.subtract, a, b)
     for a in (symmetric, unit, kronecker, update, tj.Diagonal(s.normal(0))):
-        yield Case(tj.negative, a)
+        yield Case(tj.linalg.negative, a)
     yield from _product_cases(Case, s)
 
 
@@ -288,6 +288,6 @@ def _product_cases(case: type[Case], s: Samples) -> Iterator[Case]:
         (s.normal(), low_rank),
         (low_rank, s.normal()),
     ):
-        yield case(tj.multiply, a, b)
-    yield case(tj.divide, symmetric, s.positive())
-    yield case(tj.divide, kronecker, s.positive())
+        yield case(tj.linalg.multiply, a, b)
+    yield case(tj.linalg.divide, symmetric, s.positive())
+    yield case(tj.linalg.divide, kronecker, s.positive())

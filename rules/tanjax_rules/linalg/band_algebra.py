@@ -108,7 +108,7 @@ def band_multiply(a: Band, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
     n = a.shape[0]
-    ask = b.off_diagonal if tj.is_structured(b) else lambda k: jnp.diagonal(b, k)
+    ask = b.off_diagonal if tj.rules.is_structured(b) else lambda k: jnp.diagonal(b, k)
     columns = {
         k: jnp.pad(d * ask(k), diagonal_padding(n, k)) for k, d in stored_diagonals(a).items()
     }
@@ -126,20 +126,22 @@ def _register() -> None:
     """Register every pair of types with at least one band."""
     smooth: Any = {"differentiate": True}
     for kind in FAMILY:
-        tj.multiply.implementation(kind, tj.Dense, **smooth)(band_multiply)
+        tj.linalg.multiply.implementation(kind, tj.Dense, **smooth)(band_multiply)
         tj.solve.implementation(tj.Diagonal, kind, **smooth)(diagonal_solve_band)
         tj.matmul.implementation(kind, tj.Diagonal, **smooth)(band_times_band)
         tj.matmul.implementation(tj.Diagonal, kind, **smooth)(band_times_band)
         for band in FAMILY:
             tj.matmul.implementation(kind, band, **smooth)(band_times_band)
             if kind is band is tj.SymTridiagonal:  # sums of two are in `arithmetic`, by fields
-                tj.multiply.implementation(kind, band, **smooth)(symmetric_multiply_symmetric)
+                tj.linalg.multiply.implementation(kind, band, **smooth)(
+                    symmetric_multiply_symmetric
+                )
                 continue
-            tj.add.implementation(kind, band, **smooth)(band_add_band)
+            tj.linalg.add.implementation(kind, band, **smooth)(band_add_band)
         sum_of = symmetric_and_sparser if kind is tj.SymTridiagonal else band_add_band
         for sparser in SPARSER:
-            tj.add.implementation(kind, sparser, **smooth)(sum_of)
-            tj.add.implementation(sparser, kind, **smooth)(sum_of)
+            tj.linalg.add.implementation(kind, sparser, **smooth)(sum_of)
+            tj.linalg.add.implementation(sparser, kind, **smooth)(sum_of)
 
 
 _register()
@@ -158,8 +160,8 @@ def cases() -> Iterator[Case]:
     banded, lower = tj.Banded(s.normal(4, 3), 1, 2), tj.Banded(s.normal(2, 3), 1, 0)
     yield Case(tj.matmul, tj.Banded(s.complex(3, 2), 2, 0), s.complex(2))
     yield Case(tj.matmul, lower, banded)
-    yield Case(tj.add, tj.Identity(3), symmetric)
-    yield Case(tj.add, banded, general)
-    yield Case(tj.multiply, symmetric, s.normal(3, 3))
-    yield Case(tj.multiply, symmetric, symmetric)
+    yield Case(tj.linalg.add, tj.Identity(3), symmetric)
+    yield Case(tj.linalg.add, banded, general)
+    yield Case(tj.linalg.multiply, symmetric, s.normal(3, 3))
+    yield Case(tj.linalg.multiply, symmetric, symmetric)
     yield Case(tj.solve, tj.Diagonal(s.positive(3)), general)

@@ -180,9 +180,9 @@ def logdet_banded(a: Band) -> Scalar:
     return slogdet_banded(a).logabsdet
 
 
-@tj.slogdet.implementation(tj.Banded, differentiate=True)
-def slogdet_banded(a: Band) -> tj.SlogdetResult:
-    return tj.SlogdetResult(*slogdet_factored(Eliminated(a, a.dtype).factor))
+@tj.linalg.slogdet.implementation(tj.Banded, differentiate=True)
+def slogdet_banded(a: Band) -> tj.linalg.SlogdetResult:
+    return tj.linalg.SlogdetResult(*slogdet_factored(Eliminated(a, a.dtype).factor))
 
 
 @tj.rules.custom_jvp
@@ -223,7 +223,7 @@ def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
         tiny = jnp.where(largest == 0, jnp.ones_like(largest), largest * jnp.finfo(a.dtype).eps)
         moved = jnp.where(pivots == 0, tiny.astype(pivots.dtype), pivots)
         inverse = f.inverse_in_band(f.factor._replace(upper=f.factor.upper.at[:, 0].set(moved)))
-        return tj.multiply(inverse, y_bar * sign * jnp.prod(moved))
+        return tj.linalg.multiply(inverse, y_bar * sign * jnp.prod(moved))
 
     return sign * jnp.prod(pivots), det_banded_pullback
 
@@ -231,9 +231,9 @@ def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
 # -- Cholesky ------------------------------------------------------------------------------------
 
 
-@tj.cholesky.implementation(tj.SymTridiagonal, differentiate=True)
-@tj.cholesky.implementation(tj.Tridiagonal, differentiate=True)
-@tj.cholesky.implementation(tj.Banded, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.Tridiagonal, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.Banded, differentiate=True)
 def cholesky_banded(a: Band) -> Shaped[tj.Banded, "n n"]:
     """Factorise the Hermitian part of `a`, as for dense arrays, inside the band: $O(n b^2)$."""
     n, width = a.shape[0], max(widths(a))
@@ -281,27 +281,27 @@ def _solve_definite(a: Symmetric, f: DefiniteFactor, b: Natural, transposed: boo
     return columns_at_once(lambda y: solve_definite(in_precision_of(a, b).apply, f, y), b)
 
 
-_PLAN = tj.FactorizationPlan(
+_PLAN = tj.linalg.FactorizationPlan(
     _solve,
     lambda a, f: slogdet_factored(f),
     _root,
     diagonal_of_inverse=lambda a, f: Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal(),
 )
-_DEFINITE = tj.FactorizationPlan(
+_DEFINITE = tj.linalg.FactorizationPlan(
     _solve_definite,
-    lambda a, f: tj.slogdet(a),
+    lambda a, f: tj.linalg.slogdet(a),
     _root,
     diagonal_of_inverse=lambda a, f: Eliminated(a, a.dtype).inverse_in_band().diagonal(),
 )
 
 
 @for_the_family(tj.factorize.implementation, differentiate=True)
-def factorize_banded(a: Band) -> tj.Factorization:
+def factorize_banded(a: Band) -> tj.linalg.Factorization:
     if is_definite(a):
         matrix = in_precision_of(a, a.diag)
         factor = definite_factor(matrix.diag, matrix.off)
-        return tj.Factorization(matrix, factor, _DEFINITE, a.shape[0])
-    return tj.Factorization(a, Eliminated(a, a.dtype).factor, _PLAN, a.shape[0])
+        return tj.linalg.Factorization(matrix, factor, _DEFINITE, a.shape[0])
+    return tj.linalg.Factorization(a, Eliminated(a, a.dtype).factor, _PLAN, a.shape[0])
 
 
 # -- cases ---------------------------------------------------------------------------------------
@@ -321,16 +321,16 @@ def cases() -> Iterator[Case]:
     yield Case(tj.solve, tj.SymTridiagonal(4 + s.normal(3), s.normal(2)), b)
     yield Case(tj.solve, tj.Banded(s.complex(2, 3), 1, 0), tj.Identity(3))
     yield Case(tj.logdet, banded)
-    yield Case(tj.slogdet, banded)
+    yield Case(tj.linalg.slogdet, banded)
     yield Case(tj.det, banded)
     yield Case(tj.inv, general)
-    yield Case(tj.cholesky, tj.Banded(s.complex(3, 3).at[0].add(6), 2, 0))
+    yield Case(tj.linalg.cholesky, tj.Banded(s.complex(3, 3).at[0].add(6), 2, 0))
     yield Case(tj.solve, tj.SymTridiagonal(4 + s.normal(3), s.normal(2)), s.normal(3, FEW + 1))
     definite = tj.SymTridiagonal(3 + s.positive(3), s.normal(2) / 2, definite=True)
     yield Case(tj.solve, definite, s.normal(3, FEW + 1))
     yield Case(tj.solve, definite, s.complex(3, FEW + 1))
-    yield Case(tj.add, definite, tj.Identity(3))
-    yield Case(tj.multiply, definite, definite)
+    yield Case(tj.linalg.add, definite, tj.Identity(3))
+    yield Case(tj.linalg.multiply, definite, definite)
     yield Case(tj.solve, tj.Banded(s.normal(6, 3), 4, 1), s.normal(3))  # more diagonals than rows
     yield Case(tj.solve, tj.Banded(s.normal(3, 4), 0, 2), s.normal(4))
-    yield Case(tj.slogdet, tj.Banded(s.normal(6, 6), 3, 2))  # rows are exchanged
+    yield Case(tj.linalg.slogdet, tj.Banded(s.normal(6, 6), 3, 2))  # rows are exchanged

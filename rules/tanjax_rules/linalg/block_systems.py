@@ -35,7 +35,7 @@ def solve_blocks_rule(
     """Solve equal blocks with one batch of factors for both directions."""
     check_square_blocks("solve", a)
     batch = stacked(a)
-    if batch is None or tj.is_structured(batch):
+    if batch is None or tj.rules.is_structured(batch):
         return jax.vjp(solve_blocks, a, b)
     dtype = jnp.result_type(floating(batch), floating(b))
     f = jax.vmap(factored_matrix)(batch.astype(dtype))

@@ -25,13 +25,13 @@ SquareBlocks = Shaped[tj.BlockDiagonal, "n n"]
 # -- sums ----------------------------------------------------------------------------------------
 
 
-@tj.add.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
+@tj.linalg.add.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
 def blocks_add_blocks(
     a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[tj.BlockDiagonal, "m n"]
 ) -> Shaped[tj.AbstractArray, "m n"]:
     if a.block_shapes != b.block_shapes:
-        return tj.Sum(a, b)
-    return a.each(tj.add, b.blocks)
+        return tj.tangents.Sum(a, b)
+    return a.each(tj.linalg.add, b.blocks)
 
 
 @either_order(tj.BlockDiagonal, (tj.Diagonal, tj.Identity))
@@ -39,7 +39,7 @@ def blocks_add_diagonal(
     a: SquareBlocks, b: Shaped[tj.Diagonal | tj.Identity, "n n"]
 ) -> Shaped[tj.AbstractArray, "n n"]:
     if not a.has_square_blocks:
-        return tj.Sum(a, b)
+        return tj.tangents.Sum(a, b)
     if isinstance(b, tj.Identity):
         return a.each(lambda x: _on_diagonal(x, tj.Identity(x.shape[0], b.dtype)))
     return a.each(lambda x, d: _on_diagonal(x, tj.Diagonal(d)), a.rows_of(b.diag))
@@ -47,8 +47,8 @@ def blocks_add_diagonal(
 
 def _on_diagonal(block: Matrix, b: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> Matrix:
     """Add to the diagonal of a block: a dense block stays a dense array."""
-    if tj.is_structured(block):
-        return tj.add(block, b)
+    if tj.rules.is_structured(block):
+        return tj.linalg.add(block, b)
     n, entries = block.shape[0], b.diagonal()
     dense = block.astype(jnp.result_type(block, entries))
     return dense.at[jnp.arange(n), jnp.arange(n)].add(entries.astype(dense.dtype))
@@ -62,7 +62,7 @@ def blocks_times_blocks(
     a: Shaped[tj.BlockDiagonal, "m k"], b: Shaped[tj.BlockDiagonal, "k n"]
 ) -> Matrix:
     if [n for _, n in a.block_shapes] != [m for m, _ in b.block_shapes]:
-        return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same blocks"))
+        return tj.matmul(a, tj.rules.densified(b, "matmul", "give both sides the same blocks"))
     return a.each(tj.matmul, b.blocks)
 
 
@@ -89,7 +89,7 @@ def solve_blocks_blocks(
 ) -> Shaped[AnyArray, "n k"]:
     check_square_blocks("solve", a)
     if [m for m, _ in a.block_shapes] != [m for m, _ in b.block_shapes]:
-        return tj.solve(a, tj.densified(b, "solve", "give both sides the same blocks"))
+        return tj.solve(a, tj.rules.densified(b, "solve", "give both sides the same blocks"))
     return a.each(tj.solve, b.blocks)
 
 
@@ -114,7 +114,7 @@ def solve_kronecker_kronecker(
     for factor in a.factors:
         check_square_factor("solve", factor)
     if [x.shape[0] for x in a.factors] != [x.shape[0] for x in b.factors]:
-        return tj.solve(a, tj.densified(b, "solve", "give both sides the same factors"))
+        return tj.solve(a, tj.rules.densified(b, "solve", "give both sides the same factors"))
     return tj.Kronecker(*(tj.solve(x, y) for x, y in zip(a.factors, b.factors, strict=True)))
 
 
@@ -130,8 +130,8 @@ def cases() -> Iterator[Case]:
     blocks = tj.BlockDiagonal(regular, tj.Diagonal(s.positive(1)))
     same = tj.BlockDiagonal(tj.Diagonal(s.normal(2)), s.normal(1, 1))
     diagonal = tj.Diagonal(s.positive(3))
-    yield Case(tj.add, blocks, same)
-    yield Case(tj.add, diagonal, blocks)
+    yield Case(tj.linalg.add, blocks, same)
+    yield Case(tj.linalg.add, diagonal, blocks)
     yield Case(tj.matmul, blocks, same)
     yield Case(tj.matmul, blocks, diagonal)
     yield Case(tj.matmul, diagonal, blocks)
@@ -141,7 +141,7 @@ def cases() -> Iterator[Case]:
     stack = tj.BlockDiagonal.from_stack(jnp.stack([regular, regular.T]))
     yield Case(tj.matmul, stack, tj.Diagonal(s.positive(4)))
     yield Case(tj.solve, stack, tj.BlockDiagonal.from_stack(s.normal(2, 2, 1)))
-    yield Case(tj.add, stack, tj.Diagonal(s.positive(4)))
-    yield Case(tj.add, stack, tj.BlockDiagonal.from_stack(tj.Symmetric(s.normal(2, 2, 2))))
+    yield Case(tj.linalg.add, stack, tj.Diagonal(s.positive(4)))
+    yield Case(tj.linalg.add, stack, tj.BlockDiagonal.from_stack(tj.Symmetric(s.normal(2, 2, 2))))
     product = tj.Kronecker(regular, tj.Diagonal(s.positive(2)))
     yield Case(tj.solve, product, tj.Kronecker(s.normal(2, 1), s.normal(2, 1)))

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tanjax.testing import Case
 
 
-@tj.cholesky.implementation(tj.Symmetric)
-@tj.cholesky.implementation(tj.Hermitian)
+@tj.linalg.cholesky.implementation(tj.Symmetric)
+@tj.linalg.cholesky.implementation(tj.Hermitian)
 def cholesky(a: FullStorage) -> SquareTriangular:
     return tj.Triangular(jnp.linalg.cholesky(a.data), lower=True)
 
 
-@tj.cholesky.natural_rule(tj.Symmetric, convention="chainrules")
-@tj.cholesky.natural_rule(tj.Hermitian, convention="chainrules")
+@tj.linalg.cholesky.natural_rule(tj.Symmetric, convention="chainrules")
+@tj.linalg.cholesky.natural_rule(tj.Hermitian, convention="chainrules")
 def cholesky_rule(a: FullStorage) -> tuple[SquareTriangular, Pullback]:
     r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$.
 
@@ -48,29 +48,29 @@ def cholesky_rule(a: FullStorage) -> tuple[SquareTriangular, Pullback]:
     return factor, cholesky_pullback
 
 
-@tj.cholesky.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.Diagonal, differentiate=True)
 def cholesky_diagonal(a: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(jnp.sqrt(a.diag))
 
 
-@tj.cholesky.implementation(tj.Identity, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.Identity, differentiate=True)
 def cholesky_identity(a: Shaped[tj.Identity, "n n"]) -> Shaped[tj.Identity, "n n"]:
     return a
 
 
-@tj.cholesky.implementation(tj.Kronecker, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.Kronecker, differentiate=True)
 def cholesky_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "n n"]:
     for factor in a.factors:
         check_square_factor("cholesky", factor)
-    return tj.Kronecker(*map(tj.cholesky, oriented(a.factors)))
+    return tj.Kronecker(*map(tj.linalg.cholesky, oriented(a.factors)))
 
 
-@tj.cholesky.implementation(tj.BlockDiagonal, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.BlockDiagonal, differentiate=True)
 def cholesky_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "n n"]:
-    return a.each(tj.cholesky)
+    return a.each(tj.linalg.cholesky)
 
 
-@tj.cholesky.implementation(tj.Scaled, differentiate=True)
+@tj.linalg.cholesky.implementation(tj.Scaled, differentiate=True)
 def cholesky_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
     matrix, factor = a.matrix, a.factor
     if isinstance(matrix, tj.Scaled):
@@ -78,14 +78,14 @@ def cholesky_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
     if not is_positive(matrix):  # both may be negative
         sign = jnp.where(factor < 0, -1, 1).astype(factor.dtype)
         matrix, factor = times(matrix, sign), factor * sign
-    return tj.multiply(tj.cholesky(matrix), jnp.sqrt(factor))
+    return tj.linalg.multiply(tj.linalg.cholesky(matrix), jnp.sqrt(factor))
 
 
 def times(a: SquareMatrix, sign: Scalar) -> SquareMatrix:
     """Multiply without a `Scaled` result, if need be by densifying with a warning."""
-    product = tj.multiply(a, sign)
+    product = tj.linalg.multiply(a, sign)
     if isinstance(product, tj.Scaled):
-        return tj.densified(product, "cholesky", "wrap the matrix in `tj.Symmetric`")
+        return tj.rules.densified(product, "cholesky", "wrap the matrix in `tj.Symmetric`")
     return product
 
 
@@ -113,4 +113,4 @@ def cases() -> Iterator[Case]:
         tj.Scaled(tj.Kronecker(-negative, other), jnp.asarray(-0.5)),
         tj.Scaled(tj.BlockDiagonal(negative, tj.Kronecker(other)), jnp.asarray(-3.0)),
     ):
-        yield Case(tj.cholesky, a)
+        yield Case(tj.linalg.cholesky, a)

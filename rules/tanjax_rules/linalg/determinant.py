@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @tj.logdet.natural_rule(tj.AbstractArray)
 def logdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[Scalar, Pullback]:
-    return tj.logdet.primal(a), lambda y_bar: tj.multiply(tj.inv(a).mT, y_bar.astype(a.dtype))
+    return tj.logdet.primal(a), lambda y_bar: tj.linalg.multiply(
+        tj.inv(a).mT, y_bar.astype(a.dtype)
+    )
 
 
 @tj.logdet.natural_rule(tj.Diagonal)
@@ -131,22 +133,22 @@ def logdet_update(a: SquareUpdate) -> Scalar:
 # -- slogdet: the logarithm with the sign ----------------------------------------------------------
 
 
-@tj.slogdet.natural_rule(tj.AbstractArray)
-def slogdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[tj.SlogdetResult, Pullback]:
-    out = tj.slogdet.primal(a)
-    return out, lambda bar: tj.multiply(tj.inv(a).mT, weight(out.sign, bar))
+@tj.linalg.slogdet.natural_rule(tj.AbstractArray)
+def slogdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[tj.linalg.SlogdetResult, Pullback]:
+    out = tj.linalg.slogdet.primal(a)
+    return out, lambda bar: tj.linalg.multiply(tj.inv(a).mT, weight(out.sign, bar))
 
 
-@tj.slogdet.natural_rule(tj.Diagonal)
-@tj.slogdet.natural_rule(tj.Triangular)
+@tj.linalg.slogdet.natural_rule(tj.Diagonal)
+@tj.linalg.slogdet.natural_rule(tj.Triangular)
 def slogdet_of_diagonal_rule(
     a: Shaped[tj.AbstractArray, "n n"],
-) -> tuple[tj.SlogdetResult, Pullback]:
+) -> tuple[tj.linalg.SlogdetResult, Pullback]:
     out = slogdet_of_diagonal(a)
     return out, lambda bar: tj.Diagonal(weight(out.sign, bar) / a.diagonal())
 
 
-def weight(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
+def weight(sign: Scalar, bar: tj.linalg.SlogdetResult) -> Scalar:
     """Return the factor of the inverse transpose; a complex determinant also turns its phase."""
     y_bar = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
@@ -162,56 +164,60 @@ def phase(x: Shaped[Array, " ..."]) -> Shaped[Array, " ..."]:
     return jnp.where(x == 0, jnp.zeros_like(x), safe / jnp.abs(safe).astype(x.dtype))
 
 
-@tj.slogdet.implementation(tj.AbstractArray)
-def slogdet_any(a: Shaped[tj.AbstractArray, "n n"]) -> tj.SlogdetResult:
-    return tj.slogdet.primal(formed("slogdet", a))
+@tj.linalg.slogdet.implementation(tj.AbstractArray)
+def slogdet_any(a: Shaped[tj.AbstractArray, "n n"]) -> tj.linalg.SlogdetResult:
+    return tj.linalg.slogdet.primal(formed("slogdet", a))
 
 
-@tj.slogdet.implementation(tj.Diagonal)
-@tj.slogdet.implementation(tj.Triangular)
-def slogdet_of_diagonal(a: Shaped[tj.AbstractArray, "n n"]) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.Diagonal)
+@tj.linalg.slogdet.implementation(tj.Triangular)
+def slogdet_of_diagonal(a: Shaped[tj.AbstractArray, "n n"]) -> tj.linalg.SlogdetResult:
     diag = a.diagonal()
-    return tj.SlogdetResult(jnp.prod(phase(diag)), _log_abs(diag))
+    return tj.linalg.SlogdetResult(jnp.prod(phase(diag)), _log_abs(diag))
 
 
-@tj.slogdet.implementation(tj.Symmetric)
-@tj.slogdet.implementation(tj.Hermitian)
-def slogdet_symmetric(a: FullStorage) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.Symmetric)
+@tj.linalg.slogdet.implementation(tj.Hermitian)
+def slogdet_symmetric(a: FullStorage) -> tj.linalg.SlogdetResult:
     if a.definite:
-        return tj.SlogdetResult(jnp.ones((), a.dtype), logdet_symmetric(a))
-    return tj.slogdet.primal(a.data)
+        return tj.linalg.SlogdetResult(jnp.ones((), a.dtype), logdet_symmetric(a))
+    return tj.linalg.slogdet.primal(a.data)
 
 
-@tj.slogdet.implementation(tj.Identity)
-def slogdet_identity(a: Shaped[tj.Identity, "n n"]) -> tj.SlogdetResult:
-    return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
+@tj.linalg.slogdet.implementation(tj.Identity)
+def slogdet_identity(a: Shaped[tj.Identity, "n n"]) -> tj.linalg.SlogdetResult:
+    return tj.linalg.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
 
 
-@tj.slogdet.implementation(tj.Scaled, differentiate=True)
-def slogdet_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.SlogdetResult:
-    n, inner = a.shape[0], tj.slogdet(a.matrix)
+@tj.linalg.slogdet.implementation(tj.Scaled, differentiate=True)
+def slogdet_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.linalg.SlogdetResult:
+    n, inner = a.shape[0], tj.linalg.slogdet(a.matrix)
     sign = inner.sign.astype(a.dtype) * (phase(a.factor) ** n).astype(a.dtype)
-    return tj.SlogdetResult(sign, inner.logabsdet + n * jnp.log(jnp.abs(a.factor)))
+    return tj.linalg.SlogdetResult(sign, inner.logabsdet + n * jnp.log(jnp.abs(a.factor)))
 
 
-@tj.slogdet.implementation(tj.Kronecker, differentiate=True)
-def slogdet_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.Kronecker, differentiate=True)
+def slogdet_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.linalg.SlogdetResult:
     for factor in a.factors:
         check_square_factor("slogdet", factor)
-    return _together(a, [(tj.slogdet(f), k) for f, k in zip(a.factors, copies(a), strict=True)])
+    return _together(
+        a, [(tj.linalg.slogdet(f), k) for f, k in zip(a.factors, copies(a), strict=True)]
+    )
 
 
-@tj.slogdet.implementation(tj.BlockDiagonal, differentiate=True)
-def slogdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.BlockDiagonal, differentiate=True)
+def slogdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.linalg.SlogdetResult:
     check_square_blocks("slogdet", a)
     batch = stacked(a)
     if batch is not None:
-        every = jax.vmap(tj.slogdet)(batch)
-        return tj.SlogdetResult(jnp.prod(every.sign), jnp.sum(every.logabsdet))
-    return _together(a, [(tj.slogdet(b), 1) for b in a.blocks])
+        every = jax.vmap(tj.linalg.slogdet)(batch)
+        return tj.linalg.SlogdetResult(jnp.prod(every.sign), jnp.sum(every.logabsdet))
+    return _together(a, [(tj.linalg.slogdet(b), 1) for b in a.blocks])
 
 
-def _together(a: SquareMatrix, parts: Sequence[tuple[tj.SlogdetResult, int]]) -> tj.SlogdetResult:
+def _together(
+    a: SquareMatrix, parts: Sequence[tuple[tj.linalg.SlogdetResult, int]]
+) -> tj.linalg.SlogdetResult:
     """Return the result for a product of determinants, each with its multiplicity."""
     sign = floating(jnp.ones((), a.dtype))
     logarithm = jnp.zeros((), jnp.finfo(sign.dtype).dtype)
@@ -219,14 +225,14 @@ def _together(a: SquareMatrix, parts: Sequence[tuple[tj.SlogdetResult, int]]) ->
         if count:
             sign = sign * (part.sign**count).astype(sign.dtype)
             logarithm = logarithm + count * part.logabsdet
-    return tj.SlogdetResult(sign, logarithm)
+    return tj.linalg.SlogdetResult(sign, logarithm)
 
 
-@tj.slogdet.implementation(tj.LowRankUpdate, differentiate=True)
-def slogdet_update(a: SquareUpdate) -> tj.SlogdetResult:
-    base, z = tj.slogdet(a.base), tj.solve(a.base, a.u)
-    small = tj.slogdet(capacitance(a, z))
-    return tj.SlogdetResult(base.sign * small.sign, base.logabsdet + small.logabsdet)
+@tj.linalg.slogdet.implementation(tj.LowRankUpdate, differentiate=True)
+def slogdet_update(a: SquareUpdate) -> tj.linalg.SlogdetResult:
+    base, z = tj.linalg.slogdet(a.base), tj.solve(a.base, a.u)
+    small = tj.linalg.slogdet(capacitance(a, z))
+    return tj.linalg.SlogdetResult(base.sign * small.sign, base.logabsdet + small.logabsdet)
 
 
 # -- det: AD of these handles singular matrices, `det * inv` would not -----------------------------
@@ -300,16 +306,16 @@ def cases() -> Iterator[Case]:
         yield Case(tj.logdet, a)
         yield Case(tj.det, a)
     for a in _with_sign(s):
-        yield Case(tj.slogdet, a)
+        yield Case(tj.linalg.slogdet, a)
     yield Case(tj.logdet, tj.BlockDiagonal(s.regular(2), s.regular(2)))
     dense = jnp.stack([s.regular(2), s.regular(2)])
     yield Case(tj.logdet, tj.BlockDiagonal.from_stack(tj.Symmetric(dense, "mean")))
-    yield Case(tj.slogdet, tj.BlockDiagonal.from_stack(dense))
+    yield Case(tj.linalg.slogdet, tj.BlockDiagonal.from_stack(dense))
     yield Case(tj.det, tj.BlockDiagonal.from_stack(dense))
     yield Case(tj.logdet, symmetric.replace(definite=True))
     yield Case(tj.logdet, tj.Hermitian(s.definite(3, complex=True), definite=True))
-    yield Case(tj.logdet, tj.Sum(diagonal, s.regular(2)))
-    yield Case(tj.logdet, tj.Sum(tj.Diagonal(s.complex(3)), s.regular(3, complex=True)))
+    yield Case(tj.logdet, tj.tangents.Sum(diagonal, s.regular(2)))
+    yield Case(tj.logdet, tj.tangents.Sum(tj.Diagonal(s.complex(3)), s.regular(3, complex=True)))
     yield Case(tj.logdet, tj.Diagonal(s.complex(3)))
     yield Case(tj.logdet, tj.Diagonal(s.normal(0)))
 
@@ -326,4 +332,4 @@ def _with_sign(s: Samples) -> Iterator[SquareMatrix]:
     yield tj.Kronecker(tj.Diagonal(s.complex(2)), s.regular(3, complex=True))
     yield tj.BlockDiagonal(indefinite, diagonal)
     yield tj.LowRankUpdate(diagonal, s.normal(2, 1), s.positive(1))
-    yield tj.Sum(tj.Diagonal(s.complex(2)), s.complex(2, 2))
+    yield tj.tangents.Sum(tj.Diagonal(s.complex(2)), s.complex(2, 2))

@@ -37,7 +37,7 @@ def keeps(kind: type[tj.AbstractArray]) -> Callable[[Function], Function]:
     return register
 
 
-@tj.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+@tj.linalg.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def multiply_structured(
     a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
 ) -> Shaped[AnyArray, "*shape"]:
@@ -47,7 +47,7 @@ def multiply_structured(
         return multiply_structured(b, a)
     if type(a) in KEPT:
         return KEPT[type(a)](a, b)
-    return tj.multiply(a, tj.densified(b, "multiply", HINT))
+    return tj.linalg.multiply(a, tj.rules.densified(b, "multiply", HINT))
 
 
 # -- what each type keeps ------------------------------------------------------------------------
@@ -68,31 +68,31 @@ def fill_multiply(
 
 
 @keeps(tj.Diagonal)
-@tj.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
 def diagonal_multiply(a: SquareDiagonal, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
-    return tj.Diagonal(a.diag * tj.diagonal(b))
+    return tj.Diagonal(a.diag * tj.linalg.diagonal(b))
 
 
 @keeps(tj.Identity)
-@tj.multiply.implementation(tj.Identity, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Identity, tj.Dense, differentiate=True)
 def identity_multiply(
     a: Shaped[tj.Identity, "n n"], b: Shaped[AnyArray, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
-    return a if isinstance(b, tj.Identity) else tj.Diagonal(tj.diagonal(b))
+    return a if isinstance(b, tj.Identity) else tj.Diagonal(tj.linalg.diagonal(b))
 
 
 @keeps(tj.Scaled)
-@tj.multiply.implementation(tj.Scaled, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Scaled, tj.Dense, differentiate=True)
 def scaled_multiply(
     a: Shaped[tj.Scaled, "m n"], b: Shaped[AnyArray, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) == ():
         return scale(a, b)
-    return tj.multiply(tj.multiply(a.matrix, b), a.factor)
+    return tj.linalg.multiply(tj.linalg.multiply(a.matrix, b), a.factor)
 
 
 @keeps(tj.Sparse)
@@ -116,20 +116,20 @@ def blocks_multiply(
 
 def _block_multiply(block: Matrix, b: Matrix) -> Matrix:
     """Multiply two blocks; a dense block stores all entries, so densifying loses nothing."""
-    return tj.multiply(block, b if tj.is_structured(block) else tj.destructure(b))
+    return tj.linalg.multiply(block, b if tj.rules.is_structured(block) else tj.destructure(b))
 
 
-@tj.multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
 def blocks_multiply_dense(
     a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
-    return a.each(tj.multiply, a.parts_of(jnp.asarray(b)))
+    return a.each(tj.linalg.multiply, a.parts_of(jnp.asarray(b)))
 
 
 @keeps(tj.Triangular)
-@tj.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
 def triangular_multiply(
     a: SquareTriangular, b: Shaped[AnyArray, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
@@ -139,8 +139,8 @@ def triangular_multiply(
     return tj.Triangular(a.to_dense() * tj.destructure(b), a.lower)
 
 
-@tj.multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
-@tj.multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
 def full_storage_multiply(a: FullStorage, b: Shaped[ArrayLike, " ..."]) -> Shaped[AnyArray, " ..."]:
     return scale(a, b) if jnp.shape(b) == () else a.to_dense() * b  # `a` stores all entries
 
@@ -161,26 +161,28 @@ def full_storage_multiply_any(
 # -- two of one kind -----------------------------------------------------------------------------
 
 
-@tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
 def symmetric_multiply_symmetric(
     a: Shaped[tj.Symmetric, "n n"], b: Shaped[tj.Symmetric, "n n"]
 ) -> Shaped[tj.Symmetric, "n n"]:
     return a.replace(data=a.data * b.data, definite=a.definite and b.definite)
 
 
-@tj.multiply.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
 def kronecker_multiply_kronecker(
     a: Shaped[tj.Kronecker, "m n"], b: Shaped[tj.Kronecker, "m n"]
 ) -> Matrix:
     """Multiply factor by factor if the shapes of the factors are equal."""
     if [x.shape for x in a.factors] != [x.shape for x in b.factors]:
         return multiply_structured(a, b)
-    return tj.Kronecker(*(tj.multiply(x, y) for x, y in zip(a.factors, b.factors, strict=True)))
+    return tj.Kronecker(
+        *(tj.linalg.multiply(x, y) for x, y in zip(a.factors, b.factors, strict=True))
+    )
 
 
-@tj.multiply.implementation(tj.Toeplitz, tj.Toeplitz, differentiate=True)
-@tj.multiply.implementation(tj.Toeplitz, tj.Circulant, differentiate=True)
-@tj.multiply.implementation(tj.Circulant, tj.Toeplitz, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Toeplitz, tj.Toeplitz, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Toeplitz, tj.Circulant, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Circulant, tj.Toeplitz, differentiate=True)
 def toeplitz_multiply_toeplitz(
     a: Shaped[tj.Toeplitz | tj.Circulant, "m n"], b: Shaped[tj.Toeplitz | tj.Circulant, "m n"]
 ) -> Shaped[tj.Toeplitz, "m n"]:
@@ -188,7 +190,7 @@ def toeplitz_multiply_toeplitz(
     return a.replace(values=a.values * b.values)
 
 
-@tj.multiply.implementation(tj.Circulant, tj.Circulant, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Circulant, tj.Circulant, differentiate=True)
 def circulant_multiply_circulant(
     a: Shaped[tj.Circulant, "n n"], b: Shaped[tj.Circulant, "n n"]
 ) -> Shaped[tj.Circulant, "n n"]:
@@ -225,5 +227,5 @@ def cases() -> Iterator[Case]:
         (circulant, tj.Circulant(s.normal(2))),
         tuple(tj.Kronecker(s.normal(1, 2), s.normal(2, 1)) for _ in range(2)),
     ):
-        yield Case(tj.multiply, a, b)
-    yield Case(tj.multiply, tj.Zero((2, 2)), symmetric).declare(zero=("b",))
+        yield Case(tj.linalg.multiply, a, b)
+    yield Case(tj.linalg.multiply, tj.Zero((2, 2)), symmetric).declare(zero=("b",))

@@ -32,7 +32,7 @@ def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     """Densify, with a warning, a matrix whose type has no `name`; keep its promise if definite."""
     hint = f"register `@tj.{name}.implementation({type(a).__name__})`"
     hint = f"{HINTS[name]}, or {hint}" if name in HINTS else hint
-    dense = tj.densified(a, name, hint)
+    dense = tj.rules.densified(a, name, hint)
     if not getattr(a, "definite", False):
         return dense
     kind = tj.Hermitian if jnp.iscomplexobj(dense) else tj.Symmetric
@@ -74,7 +74,7 @@ def both_ways(a: SquareMatrix, dtype: DTypeLike) -> tuple[Function, Function]:
 
     Dense, `Symmetric` and `Hermitian` matrices are factorised once for both.
     """
-    if not tj.is_structured(a):
+    if not tj.rules.is_structured(a):
         f = factored_matrix(a.astype(dtype))
     elif isinstance(a, tj.Symmetric | tj.Hermitian):
         f = factored(a.replace(data=a.data.astype(dtype)))

@@ -247,4 +247,4 @@ def convolve(left: Shaped[Array, "k n"], right: Shaped[Array, "k n"]) -> Shaped[
     outer = tj.Outer(left.T, right[:, ::-1].T)
     n = left.shape[-1]
     like = tj.Toeplitz(jnp.zeros(2 * n - 1, outer.dtype))
-    return tj.pullback_of_destructure(like)(outer).values
+    return tj.tangents.pullback_of_destructure(like)(outer).values

@@ -42,7 +42,7 @@ def solve_by_rule(
         solver, options, throw = algorithm.value
         options = lineax.transposed_options(options)
         back = tj.rules.Algorithm.of((solver, options, throw))
-        w = tj.rules.solve_by(tj.transpose(a), x_bar.astype(x.dtype), back)
+        w = tj.rules.solve_by(tj.linalg.transpose(a), x_bar.astype(x.dtype), back)
         return solve_cotangent(w, x), w, None
 
     return x, solve_by_pullback
@@ -86,12 +86,12 @@ def cases() -> Iterator[Case]:
     from tanjax.testing import Case, Samples
 
     s = Samples(19)
-    a = tj.Sum(tj.Kronecker(s.regular(2), s.regular(2)), tj.Diagonal(s.positive(4)))
+    a = tj.tangents.Sum(tj.Kronecker(s.regular(2), s.regular(2)), tj.Diagonal(s.positive(4)))
     algorithm = tj.rules.Algorithm.of((lineax.LU(), {}, True))
     by_lu = lambda a, b, _: jnp.linalg.solve(a, b)
     yield Case(tj.rules.solve_by, a, s.normal(4, 2), algorithm).declare(reference=by_lu)
     factors = s.regular(2, complex=True), s.regular(2, complex=True)
-    turned = tj.Sum(tj.Kronecker(*factors), tj.Diagonal(s.complex(4)))
+    turned = tj.tangents.Sum(tj.Kronecker(*factors), tj.Diagonal(s.complex(4)))
     yield Case(tj.rules.solve_by, turned, s.complex(4), algorithm).declare(reference=by_lu)
     value = lambda a, _: jnp.linalg.slogdet(a).logabsdet
     exact = tj.rules.Algorithm.of(Exact())

@@ -76,13 +76,13 @@ def diagonal_add_fill(
     return tj.LowRankUpdate(a, ones, b.value[None])
 
 
-@tj.add.implementation(tj.LowRankUpdate, tj.LowRankUpdate, differentiate=True)
+@tj.linalg.add.implementation(tj.LowRankUpdate, tj.LowRankUpdate, differentiate=True)
 def update_add_update(
     a: Shaped[tj.LowRankUpdate, "m n"], b: Shaped[tj.LowRankUpdate, "m n"]
 ) -> Shaped[tj.LowRankUpdate, "m n"]:
     u, d, v = joined(factors_of(a), factors_of(b))
     right = None if a.v is None and b.v is None else v
-    return tj.LowRankUpdate(tj.add(a.base, b.base), u, d, right)
+    return tj.LowRankUpdate(tj.linalg.add(a.base, b.base), u, d, right)
 
 
 @either_order(tj.LowRankUpdate, (tj.LowRank, tj.Fill))
@@ -96,8 +96,8 @@ def update_add_diagonal(
     a: SquareUpdate, b: Shaped[tj.Diagonal | tj.Identity, "n n"]
 ) -> Shaped[tj.AbstractArray, "n n"]:
     """Add to the base if it can absorb `b`; solving with a `Sum` as base would densify."""
-    base = tj.add(a.base, b)
-    return tj.Sum(a, b) if isinstance(base, tj.Sum) else a.replace(base=base)
+    base = tj.linalg.add(a.base, b)
+    return tj.tangents.Sum(a, b) if isinstance(base, tj.tangents.Sum) else a.replace(base=base)
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def cases() -> Iterator[Case]:
         (low, update),
         (other, diagonal),
     ):
-        yield Case(tj.add, a, b)
+        yield Case(tj.linalg.add, a, b)
     for a, b in (
         (diagonal, fill),
         (fill, tj.Fill(s.normal(), (2, 3))),

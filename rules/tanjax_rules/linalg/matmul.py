@@ -55,7 +55,7 @@ def matmul_rule(
 
 def product_cotangent(left: Shaped[AnyArray, " m *k"], right: Shaped[AnyArray, " n *k"]) -> Matrix:
     """Return `left @ right.T`, unformed if both are dense."""
-    if tj.is_structured(left) or tj.is_structured(right):
+    if tj.rules.is_structured(left) or tj.rules.is_structured(right):
         return tj.matmul(left, right.mT)
     return tj.Outer(left, right)
 
@@ -84,7 +84,7 @@ def structured_times_structured(
     hint = "multiply one side onto vectors first"
     if {type(a), type(b)} == {tj.Permutation, tj.Diagonal}:  # places of entries are static
         hint = "`p @ d @ p.mT` is `tj.Diagonal(p @ d.diag)`; otherwise " + hint
-    return a.apply(tj.densified(b, "matmul", hint))
+    return a.apply(tj.rules.densified(b, "matmul", hint))
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Diagonal)
@@ -197,7 +197,7 @@ def kronecker_times_kronecker(
 ) -> Matrix:
     """The mixed-product rule."""
     if [x.shape[1] for x in a.factors] != [x.shape[0] for x in b.factors]:
-        return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same factors"))
+        return tj.matmul(a, tj.rules.densified(b, "matmul", "give both sides the same factors"))
     return tj.Kronecker(*(tj.matmul(x, y) for x, y in zip(a.factors, b.factors, strict=True)))
 
 

@@ -35,7 +35,7 @@ def multiple_of_identity(a: Natural) -> Scalar | None:
 # -- sums ----------------------------------------------------------------------------------------
 
 
-@tj.add.implementation(tj.AbstractArray, tj.Scaled, differentiate=True)
+@tj.linalg.add.implementation(tj.AbstractArray, tj.Scaled, differentiate=True)
 def add_scaled(
     a: Shaped[tj.AbstractArray, "m n"], b: Shaped[tj.Scaled, "m n"]
 ) -> Shaped[tj.AbstractArray, "m n"]:
@@ -45,18 +45,18 @@ def add_scaled(
         return add_structured(a, b)
     if (other := multiple_of_identity(a)) is not None:
         return tj.Scaled(tj.Identity(a.shape[0], a.dtype), other + number)
-    total = tj.add(a, tj.Diagonal(jnp.full(a.shape[0], number)))
-    return tj.Sum(a, b) if isinstance(total, tj.Sum) else total
+    total = tj.linalg.add(a, tj.Diagonal(jnp.full(a.shape[0], number)))
+    return tj.tangents.Sum(a, b) if isinstance(total, tj.tangents.Sum) else total
 
 
-@tj.add.implementation(tj.Scaled, tj.AbstractArray, differentiate=True)
+@tj.linalg.add.implementation(tj.Scaled, tj.AbstractArray, differentiate=True)
 def scaled_add(
     a: Shaped[tj.Scaled, "m n"], b: Shaped[tj.AbstractArray, "m n"]
 ) -> Shaped[tj.AbstractArray, "m n"]:
     return add_scaled(b, a)
 
 
-@tj.add.implementation(tj.Identity, tj.Identity, differentiate=True)
+@tj.linalg.add.implementation(tj.Identity, tj.Identity, differentiate=True)
 def identity_add_identity(
     a: Shaped[tj.Identity, "n n"], b: Shaped[tj.Identity, "n n"]
 ) -> Shaped[tj.Scaled, "n n"]:
@@ -64,7 +64,7 @@ def identity_add_identity(
     return tj.Scaled(tj.Identity(a.n, dtype), jnp.full((), 2, dtype))
 
 
-tj.add.implementation(tj.Scaled, tj.Zero, differentiate=True)(add_zero)
+tj.linalg.add.implementation(tj.Scaled, tj.Zero, differentiate=True)(add_zero)
 
 
 # -- products and systems ------------------------------------------------------------------------
@@ -74,24 +74,24 @@ tj.add.implementation(tj.Scaled, tj.Zero, differentiate=True)(add_zero)
 def scaled_times_any(
     a: Shaped[tj.Scaled, "m k"], b: Shaped[tj.AbstractArray, " k *n"]
 ) -> Shaped[AnyArray, " m *n"]:
-    return tj.multiply(tj.matmul(a.matrix, b), a.factor)
+    return tj.linalg.multiply(tj.matmul(a.matrix, b), a.factor)
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.Scaled, differentiate=True)
 def any_times_scaled(
     a: Shaped[tj.AbstractArray, "*m k"], b: Shaped[tj.Scaled, "k n"]
 ) -> Shaped[AnyArray, "*m n"]:
-    return tj.multiply(tj.matmul(a, b.matrix), b.factor)
+    return tj.linalg.multiply(tj.matmul(a, b.matrix), b.factor)
 
 
 @tj.solve.implementation(tj.Scaled, tj.AbstractArray, differentiate=True)
 def solve_scaled_any(a: Shaped[tj.Scaled, "n n"], b: Columns) -> Columns:
-    return tj.divide(tj.solve(a.matrix, b), a.factor)
+    return tj.linalg.divide(tj.solve(a.matrix, b), a.factor)
 
 
 @tj.solve.implementation(tj.AbstractArray, tj.Scaled, differentiate=True)
 def solve_any_scaled(a: SquareMatrix, b: Shaped[tj.Scaled, "n k"]) -> Shaped[AnyArray, "n k"]:
-    return tj.multiply(tj.solve(a, b.matrix), b.factor)
+    return tj.linalg.multiply(tj.solve(a, b.matrix), b.factor)
 
 
 # -- cases ---------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def cases() -> Iterator[Case]:
     diagonal, lower = tj.Diagonal(s.positive(2)), tj.Triangular(s.normal(2, 2))
     scaled = tj.Scaled(tj.Triangular(s.definite(2)), s.positive())
     shift = tj.Scaled(tj.Identity(2), s.normal())
-    yield Case(tj.add, shift, diagonal)
-    yield Case(tj.add, tj.LowRank(s.normal(2, 1), s.normal(2, 1)), shift)
-    yield Case(tj.add, shift, tj.Scaled(tj.Identity(2), s.normal()))
-    yield Case(tj.add, tj.Identity(2), tj.Identity(2))
+    yield Case(tj.linalg.add, shift, diagonal)
+    yield Case(tj.linalg.add, tj.LowRank(s.normal(2, 1), s.normal(2, 1)), shift)
+    yield Case(tj.linalg.add, shift, tj.Scaled(tj.Identity(2), s.normal()))
+    yield Case(tj.linalg.add, tj.Identity(2), tj.Identity(2))
     yield Case(tj.matmul, scaled, diagonal)
     yield Case(tj.matmul, lower, scaled)
     yield Case(tj.solve, scaled, diagonal)

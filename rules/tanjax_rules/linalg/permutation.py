@@ -38,9 +38,9 @@ def det_permutation(a: SquarePermutation) -> Scalar:
     return a.sign()
 
 
-@tj.slogdet.implementation(tj.Permutation, differentiate=True)
-def slogdet_permutation(a: SquarePermutation) -> tj.SlogdetResult:
-    return tj.SlogdetResult(a.sign(), logdet_permutation(a))
+@tj.linalg.slogdet.implementation(tj.Permutation, differentiate=True)
+def slogdet_permutation(a: SquarePermutation) -> tj.linalg.SlogdetResult:
+    return tj.linalg.SlogdetResult(a.sign(), logdet_permutation(a))
 
 
 @tj.logdet.implementation(tj.Permutation, differentiate=True)
@@ -70,5 +70,5 @@ def cases() -> Iterator[Case]:
         yield Case(tj.matmul, a, b)
     yield Case(tj.solve, p, s.normal(4))
     yield Case(tj.solve, p, symmetric)
-    for operation in (tj.inv, tj.det, tj.slogdet, tj.logdet):
+    for operation in (tj.inv, tj.det, tj.linalg.slogdet, tj.logdet):
         yield Case(operation, p)

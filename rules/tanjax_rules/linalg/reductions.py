@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tanjax.testing import Case
 
 
-@tj.transpose.implementation(tj.AbstractArray, differentiate=True)
+@tj.linalg.transpose.implementation(tj.AbstractArray, differentiate=True)
 def transpose(a: Shaped[tj.AbstractArray, "m n"]) -> Shaped[AnyArray, "n m"]:
     return a.transposed()  # a relabelling of the fields: AD of it is free
 
@@ -34,12 +34,12 @@ def transpose(a: Shaped[tj.AbstractArray, "m n"]) -> Shaped[AnyArray, "n m"]:
 # -- the diagonal and the trace ------------------------------------------------------------------
 
 
-@tj.diagonal.implementation(tj.AbstractArray)
+@tj.linalg.diagonal.implementation(tj.AbstractArray)
 def diagonal(a: Shaped[tj.AbstractArray, "m n"]) -> Shaped[Array, " min(m,n)"]:
     return a.diagonal()
 
 
-@tj.diagonal.natural_rule(tj.AbstractArray)
+@tj.linalg.diagonal.natural_rule(tj.AbstractArray)
 def diagonal_rule(
     a: Shaped[tj.AbstractArray, "m n"],
 ) -> tuple[Shaped[Array, " min(m,n)"], Pullback]:
@@ -70,13 +70,13 @@ def embed_diagonal(diag: Shaped[Array, " k"], shape: tuple[int, ...]) -> Matrix:
 # -- sums ----------------------------------------------------------------------------------------
 
 
-@tj.sum.implementation(tj.AbstractArray)
+@tj.linalg.sum.implementation(tj.AbstractArray)
 def sum_(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> Shaped[AnyArray, " ..."]:
     if axis is None or a.ndim != 2 or isinstance(axis, tuple):
         return (
             a.total()
             if axis is None
-            else jnp.sum(tj.densified(a, "sum", "sum over one axis or all"), axis)
+            else jnp.sum(tj.rules.densified(a, "sum", "sum over one axis or all"), axis)
         )
     if axis not in (-2, -1, 0, 1):
         raise tj.ShapeError(f"sum: axis {axis} is out of range for shape {a.shape}.")
@@ -84,7 +84,7 @@ def sum_(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> Shaped[An
     return tj.matmul.primal(matrix, jnp.ones(matrix.shape[1], a.dtype))
 
 
-@tj.sum.natural_rule(tj.AbstractArray)
+@tj.linalg.sum.natural_rule(tj.AbstractArray)
 def sum_rule(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> tuple[Natural, Pullback]:
     def sum_pullback(y_bar: Natural) -> Natural:
         if a.ndim != 2 or isinstance(axis, tuple):
@@ -118,18 +118,21 @@ def dense_dot(a: Shaped[DenseArray, "*shape"], b: Shaped[tj.AbstractArray, "*sha
 def dot_rule(
     a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]
 ) -> tuple[Scalar, Pullback]:
-    return tj.dot.primal(a, b), lambda y_bar: (tj.multiply(b, y_bar), tj.multiply(a, y_bar))
+    return tj.dot.primal(a, b), lambda y_bar: (
+        tj.linalg.multiply(b, y_bar),
+        tj.linalg.multiply(a, y_bar),
+    )
 
 
 # -- quadratic forms -----------------------------------------------------------------------------
 
 
-@tj.quadratic_form.implementation(tj.AbstractArray, tj.Dense)
+@tj.linalg.quadratic_form.implementation(tj.AbstractArray, tj.Dense)
 def quadratic_form(a: Shaped[tj.AbstractArray, "n n"], x: Shaped[DenseArray, " n"]) -> Scalar:
     return jnp.sum(x * a.apply(x))
 
 
-@tj.quadratic_form.natural_rule(tj.AbstractArray)
+@tj.linalg.quadratic_form.natural_rule(tj.AbstractArray)
 def quadratic_form_rule(a: Shaped[tj.AbstractArray, "n n"], x: Vector) -> tuple[Scalar, Pullback]:
     ax = a.apply(x)
 
@@ -154,20 +157,20 @@ def cases() -> Iterator[Case]:
     a: Natural
     b: Natural
     for a in (hermitian, lower, low_rank, kronecker):
-        yield Case(tj.transpose, a)
+        yield Case(tj.linalg.transpose, a)
     for a in (lower, low_rank, hermitian):
-        yield Case(tj.diagonal, a)
+        yield Case(tj.linalg.diagonal, a)
     for a in (tj.Symmetric(s.complex(3, 3)), kronecker, tj.Diagonal(s.normal(0))):
         yield Case(tj.trace, a)
     yield Case(tj.trace, unit).declare(zero=("a",))
     for a in (unit, hermitian):
-        yield Case(tj.sum, a)
-    yield Case(tj.sum, low_rank, axis=0)
-    yield Case(tj.sum, kronecker, axis=-1)
-    yield Case(tj.sum, tj.Fill(s.normal(), (2, 3)), axis=(0, 1))
+        yield Case(tj.linalg.sum, a)
+    yield Case(tj.linalg.sum, low_rank, axis=0)
+    yield Case(tj.linalg.sum, kronecker, axis=-1)
+    yield Case(tj.linalg.sum, tj.Fill(s.normal(), (2, 3)), axis=(0, 1))
     wide = tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)
     for a, b in (wide, (diagonal, lower), (s.complex(2, 2), hermitian)):
         yield Case(tj.dot, a, b)
     for a in (lower, kronecker):
-        yield Case(tj.quadratic_form, a, s.normal(2))
-    yield Case(tj.quadratic_form, tj.Symmetric(s.complex(3, 3)), s.complex(3))
+        yield Case(tj.linalg.quadratic_form, a, s.normal(2))
+    yield Case(tj.linalg.quadratic_form, tj.Symmetric(s.complex(3, 3)), s.complex(3))

@@ -60,8 +60,8 @@ def solve_rule(a: SquareMatrix, b: Columns) -> tuple[Columns, Pullback]:
 
 def solve_cotangent(w: Columns, x: Columns) -> SquareMatrix:
     """Return `-w xᵀ`, unformed if both are dense."""
-    if tj.is_structured(w) or tj.is_structured(x):
-        return tj.negative(tj.matmul(w, x.mT))
+    if tj.rules.is_structured(w) or tj.rules.is_structured(x):
+        return tj.linalg.negative(tj.matmul(w, x.mT))
     return tj.Outer(-w, x)
 
 
@@ -136,7 +136,7 @@ def solve_update_rule(a: SquareUpdate, b: DenseColumns) -> tuple[DenseColumns, P
         minus_w = zw @ ds - yw
         u_bar, v_bar = minus_w @ t.T, x @ -ds.T
         a_bar = a.replace(
-            base=tj.pullback_of_destructure(a.base)(tj.Outer(minus_w, x)),
+            base=tj.tangents.pullback_of_destructure(a.base)(tj.Outer(minus_w, x)),
             u=u_bar + v_bar if a.v is None else u_bar,
             d=None if a.d is None else -jnp.sum(s * (vy - inner @ t), axis=1),
             v=None if a.v is None else v_bar,
@@ -151,7 +151,7 @@ def inv_rule(a: SquareMatrix) -> tuple[SquareMatrix, Pullback]:
     c = tj.inv.primal(a)
 
     def inv_pullback(c_bar: SquareMatrix) -> SquareMatrix:
-        return tj.negative(tj.matmul(tj.matmul(c.mT, c_bar), c.mT))
+        return tj.linalg.negative(tj.matmul(tj.matmul(c.mT, c_bar), c.mT))
 
     return c, inv_pullback
 
@@ -170,7 +170,7 @@ def solve_any_structured(
 ) -> Columns:
     """Densify `b`, with a warning, and solve by the type of `a`: the solution has no structure."""
     hint = "solve for a product: `tj.solve(a, b @ x)` needs vectors only"
-    return tj.solve.primal(a, tj.densified(b, "solve", hint))
+    return tj.solve.primal(a, tj.rules.densified(b, "solve", hint))
 
 
 @tj.inv.implementation(tj.AbstractArray)
@@ -239,7 +239,7 @@ def solve_kronecker(a: Shaped[tj.Kronecker, "n n"], b: DenseColumns) -> DenseCol
 
 def _solve_factor(a: SquareMatrix, b: DenseColumns) -> DenseColumns:
     """Solve; for a dense factor by the LU of `factored.py` (benchmark row "Kronecker solve")."""
-    if tj.is_structured(a):
+    if tj.rules.is_structured(a):
         return tj.solve(a, b)
     dtype = jnp.result_type(floating(a), floating(b))
     return solve_factored(factored_matrix(a.astype(dtype)), b.astype(dtype))
@@ -287,7 +287,7 @@ def inv_identity(a: Shaped[tj.Identity, "n n"]) -> Shaped[tj.Identity, "n n"]:
 
 @tj.inv.implementation(tj.Scaled, differentiate=True)
 def inv_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
-    return tj.multiply(tj.inv(a.matrix), 1 / a.factor)
+    return tj.linalg.multiply(tj.inv(a.matrix), 1 / a.factor)
 
 
 @tj.inv.implementation(tj.Kronecker, differentiate=True)
@@ -342,7 +342,7 @@ def cases() -> Iterator[Case]:
         (lower, upper),
         (symmetric, diagonal),
         (s.regular(2), diagonal),
-        (tj.Sum(tj.Triangular(s.regular(3, complex=True)), s.regular(3)), s.complex(3, 2)),
+        (tj.tangents.Sum(tj.Triangular(s.regular(3, complex=True)), s.regular(3)), s.complex(3, 2)),
         (scaled, s.normal(2)),
         (kronecker, s.normal(4)),
         (update, s.normal(3)),
@@ -357,5 +357,5 @@ def cases() -> Iterator[Case]:
         yield Case(tj.inv, a)
     yield Case(tj.inv, hermitian.replace(definite=True))
     yield Case(tj.inv, symmetric.replace(definite=True))
-    for a in (update, general, tj.Sum(s.regular(3), tj.Diagonal(s.positive(3)))):
+    for a in (update, general, tj.tangents.Sum(s.regular(3), tj.Diagonal(s.positive(3)))):
         yield Case(tj.inv, a)

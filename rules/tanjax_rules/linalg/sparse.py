@@ -124,7 +124,7 @@ def add_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
 # -- entry-wise products -------------------------------------------------------------------------
 
 
-@tj.multiply.implementation(tj.Sparse, tj.Dense, differentiate=True)
+@tj.linalg.multiply.implementation(tj.Sparse, tj.Dense, differentiate=True)
 def sparse_multiply_dense(
     a: Shaped[tj.Sparse, "m n"], b: Shaped[ArrayLike, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
@@ -145,13 +145,13 @@ def _register() -> None:
     """Register every pair of a sparse matrix and a matrix whose type shows its pattern."""
     smooth: Any = {"differentiate": True}
     tj.matmul.implementation(tj.Sparse, tj.Sparse, **smooth)(sparse_times_sparse)
-    tj.add.implementation(tj.Sparse, tj.Sparse, **smooth)(add_sparse)
+    tj.linalg.add.implementation(tj.Sparse, tj.Sparse, **smooth)(add_sparse)
     for kind in FAMILY:
         tj.matmul.implementation(tj.Sparse, kind, **smooth)(sparse_times_sparse)
         tj.matmul.implementation(kind, tj.Sparse, **smooth)(sparse_times_sparse)
     for summand in (*FAMILY, tj.Diagonal, tj.Identity):
-        tj.add.implementation(tj.Sparse, summand, **smooth)(add_sparse)
-        tj.add.implementation(summand, tj.Sparse, **smooth)(add_sparse)
+        tj.linalg.add.implementation(tj.Sparse, summand, **smooth)(add_sparse)
+        tj.linalg.add.implementation(summand, tj.Sparse, **smooth)(add_sparse)
 
 
 _register()
@@ -177,19 +177,19 @@ def cases() -> Iterator[Case]:
     yield Case(tj.matmul, tj.Diagonal(s.complex(3)), wide)
     yield Case(tj.matmul, square, tj.Diagonal(s.normal(3)))
     yield Case(tj.matmul, tj.Symmetric(s.normal(3, 3)), square)
-    yield Case(tj.add, square, other)
-    yield Case(tj.add, tj.Identity(3), square)
-    yield Case(tj.multiply, square, s.normal(3, 1))
-    yield Case(tj.multiply, square, tj.Symmetric(s.normal(3, 3)))
+    yield Case(tj.linalg.add, square, other)
+    yield Case(tj.linalg.add, tj.Identity(3), square)
+    yield Case(tj.linalg.multiply, square, s.normal(3, 1))
+    yield Case(tj.linalg.multiply, square, tj.Symmetric(s.normal(3, 3)))
     yield Case(tj.solve, tj.Diagonal(s.positive(3)), square)
-    yield Case(tj.multiply, tj.Symmetric(s.normal(3, 3)), square)
-    yield Case(tj.multiply, square, tj.Fill(s.normal(), (3, 3)))
+    yield Case(tj.linalg.multiply, tj.Symmetric(s.normal(3, 3)), square)
+    yield Case(tj.linalg.multiply, square, tj.Fill(s.normal(), (3, 3)))
     yield Case(tj.matmul, square, tj.Triangular(s.normal(3, 3)))
-    yield Case(tj.sum, wide, axis=0)
-    yield Case(tj.sum, wide, axis=1)
+    yield Case(tj.linalg.sum, wide, axis=0)
+    yield Case(tj.linalg.sum, wide, axis=1)
     on_and_off = jnp.concatenate([2 + 0.3 * s.complex(3), 0.5 * s.complex(2)])
     places = [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]]
     regular = tj.Sparse(on_and_off, places, (3, 3))  # for operations that densify
     yield Case(tj.solve, regular, s.complex(3))
     yield Case(tj.logdet, regular)
-    yield Case(tj.slogdet, regular)
+    yield Case(tj.linalg.slogdet, regular)

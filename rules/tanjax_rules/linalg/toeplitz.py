@@ -87,16 +87,16 @@ def _system(a: SquareToeplitz, b: DenseColumns) -> tuple[FactoredToeplitz, Dense
 # -- determinants ----------------------------------------------------------------------------------
 
 
-@tj.slogdet.natural_rule(tj.Toeplitz, cotangents=("structural",))
-def slogdet_toeplitz_rule(a: SquareToeplitz) -> tuple[tj.SlogdetResult, Pullback]:
+@tj.linalg.slogdet.natural_rule(tj.Toeplitz, cotangents=("structural",))
+def slogdet_toeplitz_rule(a: SquareToeplitz) -> tuple[tj.linalg.SlogdetResult, Pullback]:
     if not a.shape[0]:
         return slogdet_toeplitz(a), lambda bar: a
     f = factored_toeplitz(a)
-    out = tj.SlogdetResult(*slogdet_factored_toeplitz(f))
+    out = tj.linalg.SlogdetResult(*slogdet_factored_toeplitz(f))
     return out, lambda bar: a.replace(values=weight_of_slogdet(out.sign, bar) * inverse_sums(f))
 
 
-def weight_of_slogdet(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
+def weight_of_slogdet(sign: Scalar, bar: tj.linalg.SlogdetResult) -> Scalar:
     """Return the factor of the inverse transpose; a complex determinant also turns its phase."""
     weight = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
@@ -104,23 +104,25 @@ def weight_of_slogdet(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
     return weight - 1j * jnp.real(1j * bar.sign * sign).astype(sign.dtype)
 
 
-@tj.slogdet.implementation(tj.Toeplitz)
-def slogdet_toeplitz(a: SquareToeplitz) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.Toeplitz)
+def slogdet_toeplitz(a: SquareToeplitz) -> tj.linalg.SlogdetResult:
     """Sign and logarithm in `O(n²)` operations and `O(n)` memory."""
     if not a.shape[0]:
-        return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
-    return tj.SlogdetResult(*slogdet_factored_toeplitz(factored_toeplitz(a)))
+        return tj.linalg.SlogdetResult(
+            jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype)
+        )
+    return tj.linalg.SlogdetResult(*slogdet_factored_toeplitz(factored_toeplitz(a)))
 
 
 @tj.logdet.implementation(tj.Toeplitz, differentiate=True)
 def logdet_toeplitz(a: SquareToeplitz) -> Scalar:
-    return tj.slogdet(a).logabsdet
+    return tj.linalg.slogdet(a).logabsdet
 
 
 @tj.det.implementation(tj.Toeplitz, differentiate=True)
 def det_toeplitz(a: SquareToeplitz) -> Scalar:
     """Return the determinant from `slogdet`: its derivative is nan for a singular matrix."""
-    sign, logabsdet = tj.slogdet(a)
+    sign, logabsdet = tj.linalg.slogdet(a)
     return sign * jnp.exp(logabsdet).astype(sign.dtype)
 
 
@@ -132,7 +134,7 @@ def _solve_by_columns(a: None, f: FactoredToeplitz, b: Natural, transposed: bool
     return columns_at_once(functools.partial(solve, f), b)
 
 
-_PLAN = tj.FactorizationPlan(
+_PLAN = tj.linalg.FactorizationPlan(
     _solve_by_columns,
     lambda a, f: slogdet_factored_toeplitz(f),
     diagonal_of_inverse=lambda a, f: inverse_diagonal(f),
@@ -140,11 +142,11 @@ _PLAN = tj.FactorizationPlan(
 
 
 @tj.factorize.implementation(tj.Toeplitz, differentiate=True)
-def factorize_toeplitz(a: SquareToeplitz) -> tj.Factorization:
+def factorize_toeplitz(a: SquareToeplitz) -> tj.linalg.Factorization:
     """Factorise without a root: the root of a Toeplitz matrix has no structure."""
     if not a.shape[0]:
         return tj.factorize(tj.Diagonal(a.values))
-    return tj.Factorization(None, factored_toeplitz(a), _PLAN, a.shape[0])
+    return tj.linalg.Factorization(None, factored_toeplitz(a), _PLAN, a.shape[0])
 
 
 # -- sums ------------------------------------------------------------------------------------------
@@ -160,8 +162,8 @@ def _either_order(
             return function(b, a)
 
         swapped.__qualname__ = f"{function.__qualname__}_swapped"
-        tj.add.implementation(first, second, differentiate=True)(function)
-        tj.add.implementation(second, first, differentiate=True)(swapped)
+        tj.linalg.add.implementation(first, second, differentiate=True)(function)
+        tj.linalg.add.implementation(second, first, differentiate=True)(swapped)
         return function
 
     return register
@@ -187,7 +189,7 @@ def toeplitz_add_circulant(a: SquareToeplitz, b: Shaped[tj.Circulant, "n n"]) ->
 @_either_order(tj.Toeplitz, tj.Scaled)
 def toeplitz_add_scaled(a: Shaped[tj.Toeplitz, "m n"], b: Shaped[tj.Scaled, "m n"]) -> Matrix:
     if not isinstance(b.matrix, tj.Identity):
-        return tj.Sum(a, b)
+        return tj.tangents.Sum(a, b)
     return _on_diagonal(a, b.factor)
 
 
@@ -200,7 +202,7 @@ def _on_diagonal(a: SquareToeplitz, number: Scalar) -> SquareToeplitz:
 # -- the diagonal ----------------------------------------------------------------------------------
 
 
-@tj.diagonal.implementation(tj.Toeplitz, differentiate=True)
+@tj.linalg.diagonal.implementation(tj.Toeplitz, differentiate=True)
 def diagonal_toeplitz(a: Shaped[tj.Toeplitz, "m n"]) -> Shaped[DenseArray, " k"]:
     return a.diagonal()
 
@@ -226,20 +228,20 @@ def cases() -> Iterator[Case]:
         yield Case(tj.matmul, a, b)
     yield Case(tj.solve, minors, s.normal(3))
     yield Case(tj.solve, turned, s.complex(3))
-    yield Case(tj.slogdet, turned)
+    yield Case(tj.linalg.slogdet, turned)
     definite = tj.Toeplitz.from_column(jnp.array([2.3, 0.7 + 0.3j]))
     yield Case(tj.logdet, definite)
     yield Case(tj.det, minors)
     yield Case(tj.trace, wide)
-    yield Case(tj.diagonal, wide)
+    yield Case(tj.linalg.diagonal, wide)
     for a, b in (
         (general, tj.Identity(3)),
         (general, tj.Scaled(tj.Identity(3), s.normal())),
         (wide, tj.Fill(s.normal(), (2, 3))),
         (general, tj.Circulant(s.normal(3))),
     ):
-        yield Case(tj.add, a, b)
-        yield Case(tj.add, b, a)
+        yield Case(tj.linalg.add, a, b)
+        yield Case(tj.linalg.add, b, a)
     empty = tj.Toeplitz(s.normal(0))
     yield Case(tj.matmul, empty, s.normal(0, 2))
     yield Case(tj.solve, empty, s.normal(0))
@@ -248,4 +250,4 @@ def cases() -> Iterator[Case]:
     for a in (shift, triangular):
         yield Case(tj.solve, a, s.normal(a.shape[0]))
     for a in (shift, tj.Toeplitz.from_column(jnp.array([0.2, 0.7, -0.9, -0.6]))):  # indefinite
-        yield Case(tj.slogdet, a)
+        yield Case(tj.linalg.slogdet, a)

@@ -27,9 +27,9 @@ def logdet_tridiagonal(a: Matrix) -> Scalar:
     return slogdet_tridiagonal(a).logabsdet
 
 
-@tj.slogdet.implementation(tj.Tridiagonal, differentiate=True)
-@tj.slogdet.implementation(tj.SymTridiagonal, differentiate=True)
-def slogdet_tridiagonal(a: Matrix) -> tj.SlogdetResult:
+@tj.linalg.slogdet.implementation(tj.Tridiagonal, differentiate=True)
+@tj.linalg.slogdet.implementation(tj.SymTridiagonal, differentiate=True)
+def slogdet_tridiagonal(a: Matrix) -> tj.linalg.SlogdetResult:
     """Eliminate without exchanges, complex matrices with exchanges.
 
     A complex number divided by zero is not infinite.
@@ -37,7 +37,7 @@ def slogdet_tridiagonal(a: Matrix) -> tj.SlogdetResult:
     a = floating(a)
     if jnp.iscomplexobj(a.diag):
         return slogdet_banded(a)
-    return tj.SlogdetResult(*kernels.slogdet_tridiagonal(*map(a.off_diagonal, (-1, 0, 1))))
+    return tj.linalg.SlogdetResult(*kernels.slogdet_tridiagonal(*map(a.off_diagonal, (-1, 0, 1))))
 
 
 # -- cases ---------------------------------------------------------------------------------------
@@ -50,6 +50,6 @@ def cases() -> Iterator[Case]:
     s = Samples(51)
     general = tj.Tridiagonal(2 + s.normal(2), 0.1 * s.normal(3), s.normal(2))
     yield Case(tj.logdet, general)
-    yield Case(tj.slogdet, general)
-    yield Case(tj.slogdet, tj.SymTridiagonal(jnp.array([0.0, 0.7, 1e-9, 0.0]), s.normal(3)))
+    yield Case(tj.linalg.slogdet, general)
+    yield Case(tj.linalg.slogdet, tj.SymTridiagonal(jnp.array([0.0, 0.7, 1e-9, 0.0]), s.normal(3)))
     yield Case(tj.logdet, tj.SymTridiagonal(s.complex(3), s.complex(2)))

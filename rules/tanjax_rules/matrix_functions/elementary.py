@@ -47,36 +47,36 @@ SquareBlocks: TypeAlias = Shaped[tj.BlockDiagonal, "n n"]
 SquareScaled: TypeAlias = Shaped[tj.Scaled, "n n"]
 SquareTridiagonal: TypeAlias = Shaped[tj.SymTridiagonal, "n n"]
 
-ELEMENTARY = (tj.expm, tj.logm, tj.sqrtm, tj.fractional_matrix_power)
+ELEMENTARY = (tj.linalg.expm, tj.linalg.logm, tj.linalg.sqrtm, tj.linalg.fractional_matrix_power)
 
 # -- the exponential of a dense matrix -------------------------------------------------------------
 
 
-@tj.expm.natural_rule(tj.Dense)
+@tj.linalg.expm.natural_rule(tj.Dense)
 def expm_rule(a: Batch) -> tuple[Batch, Pullback]:
     r"""$L(A^\top, \cdot)$ by a forward pass, which keeps no squares (reverse AD keeps them all)."""
-    x = tj.expm.primal(a)
+    x = tj.linalg.expm.primal(a)
     return x, lambda x_bar: frechet(jnp.matrix_transpose(a), x_bar)
 
 
-@tj.expm.natural_pushforward(tj.Dense)
+@tj.linalg.expm.natural_pushforward(tj.Dense)
 def expm_pushforward(a: Batch) -> tuple[Batch, Function]:
-    return tj.expm.primal(a), lambda a_dot: frechet(a, a_dot)
+    return tj.linalg.expm.primal(a), lambda a_dot: frechet(a, a_dot)
 
 
 def frechet(a: Batch, e: Batch) -> Batch:
     """Return the derivative of the exponential at `a` in the direction `e`."""
-    return jax.jvp(tj.expm.primal, (a,), (e.astype(a.dtype),))[1]
+    return jax.jvp(tj.linalg.expm.primal, (a,), (e.astype(a.dtype),))[1]
 
 
 # -- by entries, by eigenvalues --------------------------------------------------------------------
 
 
-def of_eigenvalues(op: tj.Operation, t: float | None = None) -> Function:
+def of_eigenvalues(op: tj.rules.Operation, t: float | None = None) -> Function:
     """Return the scalar function of an operation on matrices."""
     if t is not None:
         return power(t)
-    return {tj.expm: jnp.exp, tj.logm: jnp.log, tj.sqrtm: jnp.sqrt}[op]
+    return {tj.linalg.expm: jnp.exp, tj.linalg.logm: jnp.log, tj.linalg.sqrtm: jnp.sqrt}[op]
 
 
 def power(t: float) -> Function:
@@ -88,7 +88,7 @@ def power(t: float) -> Function:
     return lambda x: x ** jnp.asarray(float(t), x.dtype)
 
 
-def register_elementary(op: tj.Operation) -> None:
+def register_elementary(op: tj.rules.Operation) -> None:
     """Register the implementations of one function for all types that keep their structure."""
 
     @op.implementation(tj.Diagonal, differentiate=True)
@@ -101,9 +101,9 @@ def register_elementary(op: tj.Operation) -> None:
     def identity(
         a: SquareIdentity, *, t: float | None = None, upper_triangular: bool = False
     ) -> SquareMatrix:
-        if op is tj.expm:
+        if op is tj.linalg.expm:
             return tj.Diagonal(jnp.full(a.n, jnp.e, a.dtype))
-        return tj.Zero(a.shape, a.dtype) if op is tj.logm else a
+        return tj.Zero(a.shape, a.dtype) if op is tj.linalg.logm else a
 
     @op.implementation(tj.Symmetric, differentiate=True)
     @op.implementation(tj.Hermitian, differentiate=True)
@@ -116,8 +116,8 @@ def register_elementary(op: tj.Operation) -> None:
         f = of_eigenvalues(op, t)
         if f is jnp.sqrt:
             f = sqrt_above(noise(a.data))
-        definite = a.definite and op is not tj.logm
-        values = tj.funm_hermitian(a.data, f, symmetrize_input=False)
+        definite = a.definite and op is not tj.linalg.logm
+        values = tj.linalg.funm_hermitian(a.data, f, symmetrize_input=False)
         return a.replace(data=hermitian_part(values), definite=definite)
 
     @op.implementation(tj.SymTridiagonal, differentiate=True)
@@ -127,7 +127,7 @@ def register_elementary(op: tj.Operation) -> None:
         return op(tj.Symmetric(a.to_dense()), **statics(op, t))
 
 
-def register_by_parts(op: tj.Operation) -> None:
+def register_by_parts(op: tj.rules.Operation) -> None:
     """Register the implementations for types whose parts are other matrices."""
 
     @op.implementation(tj.Triangular, differentiate=True)
@@ -137,15 +137,15 @@ def register_by_parts(op: tj.Operation) -> None:
         dense = a.to_dense()
         how = statics(op, t, upper_triangular=True)
         upper = op(dense.T if a.lower else dense, **how)
-        unit = a.unit_diagonal and op in (tj.sqrtm, tj.fractional_matrix_power)
+        unit = a.unit_diagonal and op in (tj.linalg.sqrtm, tj.linalg.fractional_matrix_power)
         return tj.Triangular(upper.T if a.lower else upper, a.lower, unit)
 
     @op.implementation(tj.BlockDiagonal, differentiate=True)
     def blocks(
         a: SquareBlocks, *, t: float | None = None, upper_triangular: bool = False
     ) -> SquareMatrix:
-        if op is tj.expm and not a.has_square_blocks:
-            return op(tj.densified(a, "expm", "its blocks are not square"))
+        if op is tj.linalg.expm and not a.has_square_blocks:
+            return op(tj.rules.densified(a, "expm", "its blocks are not square"))
         check_square_blocks(op.name, a)
         return a.each(lambda b: op(b, **statics(op, t)))
 
@@ -153,9 +153,9 @@ def register_by_parts(op: tj.Operation) -> None:
     def scaled(
         a: SquareScaled, *, t: float | None = None, upper_triangular: bool = False
     ) -> SquareMatrix:
-        whole = tj.multiply(a.matrix, a.factor)
+        whole = tj.linalg.multiply(a.matrix, a.factor)
         if isinstance(whole, tj.Scaled):
-            whole = tj.densified(whole, op.name, "give the factor to a field of the matrix")
+            whole = tj.rules.densified(whole, op.name, "give the factor to a field of the matrix")
         return op(whole, **statics(op, t))
 
 
@@ -175,10 +175,10 @@ def _(primals: tuple[DenseSquare], tangents: tuple[DenseSquare]) -> tuple[DenseS
 
 
 def statics(
-    op: tj.Operation, t: float | None, *, upper_triangular: bool = False
+    op: tj.rules.Operation, t: float | None, *, upper_triangular: bool = False
 ) -> dict[str, PyTree]:
     """Return the keywords of an operation for the parts of a matrix."""
-    if op is tj.expm:
+    if op is tj.linalg.expm:
         return {}
     keywords: dict[str, PyTree] = {"upper_triangular": upper_triangular}
     return keywords if t is None else {"t": t, **keywords}
@@ -209,7 +209,7 @@ for _operation in ELEMENTARY:
 # -- any function of a Hermitian matrix ------------------------------------------------------------
 
 
-@tj.funm_hermitian.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.funm_hermitian.implementation(tj.Diagonal, differentiate=True)
 def function_of_diagonal(
     a: SquareDiagonal, func: Function, *, symmetrize_input: bool = True
 ) -> SquareDiagonal:
@@ -218,60 +218,60 @@ def function_of_diagonal(
     return tj.Diagonal(values.astype(np.promote_types(values.dtype, a.dtype)))
 
 
-@tj.funm_hermitian.implementation(tj.Symmetric, differentiate=True)
-@tj.funm_hermitian.implementation(tj.Hermitian, differentiate=True)
+@tj.linalg.funm_hermitian.implementation(tj.Symmetric, differentiate=True)
+@tj.linalg.funm_hermitian.implementation(tj.Hermitian, differentiate=True)
 def function_of_hermitian(
     a: FullStorage, func: Function, *, symmetrize_input: bool = True
 ) -> SquareMatrix:
     """Return a matrix of the same type; dense for complex values of a Hermitian matrix."""
-    f = tj.funm_hermitian(a.data, func, symmetrize_input=False)
+    f = tj.linalg.funm_hermitian(a.data, func, symmetrize_input=False)
     real = not jnp.iscomplexobj(jax.eval_shape(lambda x: func(x), jnp.real(jnp.diagonal(a.data))))
     return type(a)(f, "mean") if real or isinstance(a, tj.Symmetric) else f
 
 
-@tj.funm_hermitian.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.linalg.funm_hermitian.implementation(tj.SymTridiagonal, differentiate=True)
 def function_of_tridiagonal(
     a: SquareTridiagonal, func: Function, *, symmetrize_input: bool = True
 ) -> SquareMatrix:
-    return tj.funm_hermitian(tj.Symmetric(a.to_dense()), func)
+    return tj.linalg.funm_hermitian(tj.Symmetric(a.to_dense()), func)
 
 
-@tj.funm_hermitian.implementation(tj.BlockDiagonal, differentiate=True)
+@tj.linalg.funm_hermitian.implementation(tj.BlockDiagonal, differentiate=True)
 def function_of_blocks(
     a: SquareBlocks, func: Function, *, symmetrize_input: bool = True
 ) -> SquareBlocks:
     check_square_blocks("funm_hermitian", a)
-    of_block = lambda b: tj.funm_hermitian(b, func, symmetrize_input=symmetrize_input)
+    of_block = lambda b: tj.linalg.funm_hermitian(b, func, symmetrize_input=symmetrize_input)
     return a.each(of_block)
 
 
 # -- times columns ---------------------------------------------------------------------------------
 
 
-@tj.funm_multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.linalg.funm_multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
 def multiply_function_of_diagonal(
     a: SquareDiagonal, b: DenseColumns, func: Function
 ) -> DenseColumns:
-    return tj.matmul(tj.funm_hermitian(a, func), b)
+    return tj.matmul(tj.linalg.funm_hermitian(a, func), b)
 
 
-@tj.funm_multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
-@tj.funm_multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+@tj.linalg.funm_multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.linalg.funm_multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
 def multiply_function_of_hermitian(a: FullStorage, b: DenseColumns, func: Function) -> DenseColumns:
-    return tj.funm_multiply(a.data, b, func)
+    return tj.linalg.funm_multiply(a.data, b, func)
 
 
-@tj.funm_multiply.implementation(tj.SymTridiagonal, tj.Dense, differentiate=True)
+@tj.linalg.funm_multiply.implementation(tj.SymTridiagonal, tj.Dense, differentiate=True)
 def multiply_function_of_tridiagonal(
     a: SquareTridiagonal, b: DenseColumns, func: Function
 ) -> DenseColumns:
-    return tj.funm_multiply(a.to_dense(), b, func)
+    return tj.linalg.funm_multiply(a.to_dense(), b, func)
 
 
-@tj.funm_multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+@tj.linalg.funm_multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
 def multiply_function_of_blocks(a: SquareBlocks, b: DenseColumns, func: Function) -> DenseColumns:
     check_square_blocks("funm_multiply", a)
-    of_block = lambda block, rows: tj.funm_multiply(block, rows, func)
+    of_block = lambda block, rows: tj.linalg.funm_multiply(block, rows, func)
     batch = stacked(a)
     if batch is not None:
         return jax.vmap(of_block)(batch, split(b, batch)).reshape(b.shape)
@@ -290,11 +290,11 @@ def logarithm_by_integral(a: DenseSquare) -> DenseSquare:
     return jnp.tensordot(jnp.asarray(weights / 2, a.dtype), parts, 1)
 
 
-def definition_of(op: tj.Operation) -> Function:
+def definition_of(op: tj.rules.Operation) -> Function:
     """Return the definition of a function of a general matrix, which JAX can differentiate."""
-    if op is tj.expm:
+    if op is tj.linalg.expm:
         return jsl.expm
-    if op is tj.logm:
+    if op is tj.linalg.logm:
         return logarithm_by_integral
     return lambda a, t=0.5: jsl.expm(t * logarithm_by_integral(a))
 
@@ -314,42 +314,42 @@ def cases() -> Iterator[Case]:
     symmetric, hermitian = tj.Symmetric(s.definite(3)), tj.Hermitian(s.definite(2, complex=True))
     blocks = tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1)))
     types = (
-        (tj.Diagonal(s.positive(2)), tj.logm),
-        (tj.Identity(2), tj.logm),
-        (symmetric, tj.sqrtm),
-        (tj.SymTridiagonal(3 + s.positive(3), s.normal(2)), tj.expm),
-        (tj.Triangular(s.regular(2)), tj.sqrtm),
-        (blocks, tj.expm),
-        (tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()), tj.fractional_matrix_power),
+        (tj.Diagonal(s.positive(2)), tj.linalg.logm),
+        (tj.Identity(2), tj.linalg.logm),
+        (symmetric, tj.linalg.sqrtm),
+        (tj.SymTridiagonal(3 + s.positive(3), s.normal(2)), tj.linalg.expm),
+        (tj.Triangular(s.regular(2)), tj.linalg.sqrtm),
+        (blocks, tj.linalg.expm),
+        (tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()), tj.linalg.fractional_matrix_power),
     )
     skip: tuple[str, ...]
     for op in ELEMENTARY:
-        keywords = {"t": 0.3} if op is tj.fractional_matrix_power else {}
+        keywords = {"t": 0.3} if op is tj.linalg.fractional_matrix_power else {}
         for a, thorough in types:
             skip = ("variants",) if op is thorough else ASKED_ONCE
             yield Case(op, a, **keywords).declare(skip=skip)
     far = jnp.asarray([64.0, 1.0, 1 / 8], complex)  # with a balanced exponential
     for op, a in (
-        (tj.expm, s.regular(3, complex=True) * far / far[:, None]),
-        (tj.sqrtm, s.regular(2)),
-        (tj.logm, s.regular(2, complex=True)),
+        (tj.linalg.expm, s.regular(3, complex=True) * far / far[:, None]),
+        (tj.linalg.sqrtm, s.regular(2)),
+        (tj.linalg.logm, s.regular(2, complex=True)),
     ):  # a keyword of these promises something about values, so it is no variant
-        skip = () if op is tj.expm else ("variants",)
+        skip = () if op is tj.linalg.expm else ("variants",)
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
     cosine = jax.tree_util.Partial(jnp.cos)  # a function that is a pytree
     tridiagonal = tj.SymTridiagonal(s.normal(3), s.normal(2))
     for cased in (tj.Diagonal(s.positive(2)), hermitian, tridiagonal, blocks):
-        yield Case(tj.funm_hermitian, cased, cosine).declare(skip=ASKED_ONCE)
-        yield Case(tj.funm_multiply, cased, s.normal(cased.shape[0], 2), cosine).declare(
+        yield Case(tj.linalg.funm_hermitian, cased, cosine).declare(skip=ASKED_ONCE)
+        yield Case(tj.linalg.funm_multiply, cased, s.normal(cased.shape[0], 2), cosine).declare(
             skip=ASKED_ONCE
         )
-    yield Case(tj.funm_multiply, symmetric, s.normal(3), cosine)
+    yield Case(tj.linalg.funm_multiply, symmetric, s.normal(3), cosine)
     # Arrays that a function holds are arguments, too.
     decay = jax.tree_util.Partial(lambda c, x: c[0] * x * jnp.exp(-c[1] * x), s.positive(2))
     wave = jax.tree_util.Partial(lambda c, x: jnp.exp(1j * c * x), s.positive())
-    yield Case(tj.funm_multiply, symmetric, s.normal(3, 2), decay)
+    yield Case(tj.linalg.funm_multiply, symmetric, s.normal(3, 2), decay)
     for matrix, b, held in (
         (hermitian, s.complex(2, 2), decay),
         (symmetric, s.complex(3, 1), wave),
     ):
-        yield Case(tj.funm_multiply, matrix, b, held).declare(skip=ASKED_ONCE)
+        yield Case(tj.linalg.funm_multiply, matrix, b, held).declare(skip=ASKED_ONCE)

@@ -86,7 +86,7 @@ def floating_together(a: NormalRows, q: DenseMatrix) -> tuple[NormalRows, DenseM
 
 def sylvester_of_normal(a: NormalRows, b: Normal, q: DenseMatrix) -> DenseMatrix:
     if is_general(a) or is_general(b):
-        return tj.solve_sylvester(a.to_dense(), b.to_dense(), q)
+        return tj.linalg.solve_sylvester(a.to_dense(), b.to_dense(), q)
     a, q = floating_together(a, q.astype(jnp.result_type(a.dtype, b.dtype, q)))
     b = floating(b, jnp.finfo(q.dtype).dtype)
     (x, u), (y, v) = spectrum(a), spectrum(b)
@@ -94,12 +94,12 @@ def sylvester_of_normal(a: NormalRows, b: Normal, q: DenseMatrix) -> DenseMatrix
     return diagonal_equation(apply, u, x.astype(q.dtype)[:, None] + y.astype(q.dtype), v, q)
 
 
-@tj.solve_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
-@tj.solve_lyapunov.implementation(tj.Symmetric, tj.Dense, differentiate=True)
-@tj.solve_lyapunov.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(tj.Hermitian, tj.Dense, differentiate=True)
 def lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     if is_general(a):
-        return tj.solve_lyapunov(a.to_dense(), q)
+        return tj.linalg.solve_lyapunov(a.to_dense(), q)
     a, q = floating_together(a, q)
     adjoint = adjoint_of(a)
     w, u = spectrum(a)
@@ -107,12 +107,12 @@ def lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     return diagonal_equation(apply, u, w[:, None] + jnp.conj(w)[None, :], u, q)
 
 
-@tj.solve_discrete_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
-@tj.solve_discrete_lyapunov.implementation(tj.Symmetric, tj.Dense, differentiate=True)
-@tj.solve_discrete_lyapunov.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(tj.Hermitian, tj.Dense, differentiate=True)
 def discrete_lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     if is_general(a):
-        return tj.solve_discrete_lyapunov(a.to_dense(), q)
+        return tj.linalg.solve_discrete_lyapunov(a.to_dense(), q)
     a, q = floating_together(a, q)
     adjoint = adjoint_of(a)
     w, u = spectrum(a)
@@ -132,50 +132,50 @@ def stored(a: Matrix, name: str) -> DenseMatrix:
     """Return the dense array of a matrix, without a warning if the type stores all of it."""
     if isinstance(a, tj.Symmetric | tj.Hermitian | tj.Triangular):
         return a.to_dense()
-    return tj.densified(a, name, "") if tj.is_structured(a) else a
+    return tj.rules.densified(a, name, "") if tj.rules.is_structured(a) else a
 
 
-@tj.solve_sylvester.implementation(tj.AbstractArray, object, object, differentiate=True)
-@tj.solve_sylvester.implementation(tj.Dense, tj.AbstractArray, object, differentiate=True)
-@tj.solve_sylvester.implementation(tj.Dense, tj.Dense, tj.AbstractArray, differentiate=True)
+@tj.linalg.solve_sylvester.implementation(tj.AbstractArray, object, object, differentiate=True)
+@tj.linalg.solve_sylvester.implementation(tj.Dense, tj.AbstractArray, object, differentiate=True)
+@tj.linalg.solve_sylvester.implementation(tj.Dense, tj.Dense, tj.AbstractArray, differentiate=True)
 def sylvester_of_any(a: Shaped[AnyArray, "m m"], b: SquareMatrix, q: Matrix) -> Matrix:
-    return tj.solve_sylvester(*(stored(x, "solve_sylvester") for x in (a, b, q)))
+    return tj.linalg.solve_sylvester(*(stored(x, "solve_sylvester") for x in (a, b, q)))
 
 
 NORMAL = (tj.Diagonal, tj.Symmetric, tj.Hermitian)
 for _first in NORMAL:
     for _second in NORMAL:
-        tj.solve_sylvester.implementation(_first, _second, tj.Dense, differentiate=True)(
+        tj.linalg.solve_sylvester.implementation(_first, _second, tj.Dense, differentiate=True)(
             sylvester_of_normal
         )
 
 
-@tj.solve_lyapunov.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-@tj.solve_lyapunov.implementation(object, tj.AbstractArray, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(object, tj.AbstractArray, differentiate=True)
 def lyapunov_of_any(a: SquareMatrix, q: SquareMatrix) -> SquareMatrix:
-    return tj.solve_lyapunov(stored(a, "solve_lyapunov"), stored(q, "solve_lyapunov"))
+    return tj.linalg.solve_lyapunov(stored(a, "solve_lyapunov"), stored(q, "solve_lyapunov"))
 
 
-@tj.solve_discrete_lyapunov.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-@tj.solve_discrete_lyapunov.implementation(object, tj.AbstractArray, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(object, tj.AbstractArray, differentiate=True)
 def discrete_lyapunov_of_any(a: SquareMatrix, q: SquareMatrix) -> SquareMatrix:
     name = "solve_discrete_lyapunov"
-    return tj.solve_discrete_lyapunov(stored(a, name), stored(q, name))
+    return tj.linalg.solve_discrete_lyapunov(stored(a, name), stored(q, name))
 
 
 # -- a symmetric right-hand side has a symmetric solution ------------------------------------------
 
 
-@tj.solve_lyapunov.implementation(object, tj.Symmetric, differentiate=True)
-@tj.solve_lyapunov.implementation(object, tj.Hermitian, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(object, tj.Symmetric, differentiate=True)
+@tj.linalg.solve_lyapunov.implementation(object, tj.Hermitian, differentiate=True)
 def lyapunov_of_hermitian(a: SquareMatrix, q: FullStorage) -> SquareMatrix:
-    return hermitian_like(q, tj.solve_lyapunov(a, q.data))
+    return hermitian_like(q, tj.linalg.solve_lyapunov(a, q.data))
 
 
-@tj.solve_discrete_lyapunov.implementation(object, tj.Symmetric, differentiate=True)
-@tj.solve_discrete_lyapunov.implementation(object, tj.Hermitian, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(object, tj.Symmetric, differentiate=True)
+@tj.linalg.solve_discrete_lyapunov.implementation(object, tj.Hermitian, differentiate=True)
 def discrete_lyapunov_of_hermitian(a: SquareMatrix, q: FullStorage) -> SquareMatrix:
-    return hermitian_like(q, tj.solve_discrete_lyapunov(a, q.data))
+    return hermitian_like(q, tj.linalg.solve_discrete_lyapunov(a, q.data))
 
 
 def hermitian_like(q: FullStorage, x: DenseSquare) -> SquareMatrix:
@@ -221,7 +221,7 @@ def cases() -> Iterator[Case]:
         (True, hermitian, tj.Diagonal(s.positive(2).astype(complex) + 0.3j), s.complex(2, 2)),
         (False, tj.Triangular(s.regular(2)), s.regular(3), s.normal(2, 3)),
     ):
-        case = Case(tj.solve_sylvester, a, b, q)
+        case = Case(tj.linalg.solve_sylvester, a, b, q)
         yield case.declare(reference=sylvester_by_kronecker, skip=() if thorough else ASKED_ONCE)
     for thorough, a, q in (
         (True, s.regular(2), s.normal(2, 2)),
@@ -229,7 +229,7 @@ def cases() -> Iterator[Case]:
         (False, s.regular(2), tj.Diagonal(s.positive(2))),
         (False, s.regular(2), tj.Symmetric(s.normal(2, 2))),
     ):
-        case = Case(tj.solve_lyapunov, a, q)
+        case = Case(tj.linalg.solve_lyapunov, a, q)
         yield case.declare(reference=lyapunov_by_kronecker, skip=() if thorough else ASKED_ONCE)
     for thorough, a, q in (
         (True, 0.2 * complex_, s.complex(2, 2)),
@@ -237,5 +237,5 @@ def cases() -> Iterator[Case]:
         (False, tj.Triangular(0.2 * s.regular(2)), s.normal(2, 2)),
         (False, 0.2 * complex_, tj.Hermitian(s.complex(2, 2))),
     ):
-        case = Case(tj.solve_discrete_lyapunov, a, q)
+        case = Case(tj.linalg.solve_discrete_lyapunov, a, q)
         yield case.declare(reference=discrete_by_kronecker, skip=() if thorough else ASKED_ONCE)

@@ -31,31 +31,35 @@ if TYPE_CHECKING:
 SquareProduct: TypeAlias = Shaped[tj.Kronecker, "n n"]
 
 
-@tj.matrix_power.implementation(tj.Kronecker, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Kronecker, differentiate=True)
 def power_of_kronecker(a: SquareProduct, *, n: int) -> SquareMatrix:
     if not all_square(a.factors):
-        return tj.matrix_power(tj.densified(a, "matrix_power", "its factors are not square"), n)
-    return tj.Kronecker(*(tj.matrix_power(f, n) for f in a.factors))
+        return tj.linalg.matrix_power(
+            tj.rules.densified(a, "matrix_power", "its factors are not square"), n
+        )
+    return tj.Kronecker(*(tj.linalg.matrix_power(f, n) for f in a.factors))
 
 
-@tj.expm.implementation(tj.KroneckerSum, differentiate=True)
+@tj.linalg.expm.implementation(tj.KroneckerSum, differentiate=True)
 def exponential_of_kronecker_sum(a: Shaped[tj.KroneckerSum, "n n"]) -> SquareProduct:
-    return tj.Kronecker(*map(tj.expm, a.factors))
+    return tj.Kronecker(*map(tj.linalg.expm, a.factors))
 
 
-@tj.sqrtm.implementation(tj.Kronecker, differentiate=True)
+@tj.linalg.sqrtm.implementation(tj.Kronecker, differentiate=True)
 def sqrtm_kronecker(a: SquareProduct, *, upper_triangular: bool = False) -> SquareProduct:
-    return factor_by_factor(tj.sqrtm, a)
+    return factor_by_factor(tj.linalg.sqrtm, a)
 
 
-@tj.fractional_matrix_power.implementation(tj.Kronecker, differentiate=True)
+@tj.linalg.fractional_matrix_power.implementation(tj.Kronecker, differentiate=True)
 def fractional_power_of_kronecker(
     a: SquareProduct, *, t: float, upper_triangular: bool = False
 ) -> SquareProduct:
-    return factor_by_factor(tj.fractional_matrix_power, a, t)
+    return factor_by_factor(tj.linalg.fractional_matrix_power, a, t)
 
 
-def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None) -> SquareProduct:
+def factor_by_factor(
+    op: tj.rules.Operation, a: SquareProduct, t: float | None = None
+) -> SquareProduct:
     """Return a principal power of each factor; nan where their product is not the principal one."""
     check_square_factors(op.name, a)
     factors = list(a.factors)
@@ -69,7 +73,7 @@ def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None)
         low, high = (sum(side) for side in zip(*angles, strict=True))
         principal = jnp.where((low > -jnp.pi) & (high <= jnp.pi), 1.0, jnp.nan)
         last = turning[-1]
-        parts[last] = tj.multiply(parts[last], principal.astype(parts[last].dtype))
+        parts[last] = tj.linalg.multiply(parts[last], principal.astype(parts[last].dtype))
     return tj.Kronecker(*parts)
 
 
@@ -77,7 +81,7 @@ def has_real_eigenvalues(a: SquareMatrix) -> bool:
     """True if the type has real eigenvalues: then a power is real and principal, or nan."""
     if isinstance(a, tj.Hermitian | tj.Identity):
         return True
-    real = tj.is_structured(a) and not jnp.issubdtype(a.dtype, jnp.complexfloating)
+    real = tj.rules.is_structured(a) and not jnp.issubdtype(a.dtype, jnp.complexfloating)
     return real and isinstance(a, tj.Symmetric | tj.Diagonal | tj.Triangular)
 
 
@@ -109,13 +113,13 @@ def cases() -> Iterator[Case]:
     complex_ = tj.Diagonal(1 + 0.2 * s.complex(2))
     negative, other = tj.Symmetric(-s.definite(2)), tj.Symmetric(-s.definite(2))
     for op, a, keywords in (
-        (tj.sqrtm, tj.Kronecker(complex_, s.regular(2, complex=True)), {}),
-        (tj.fractional_matrix_power, tj.Kronecker(diagonal, diagonal), {"t": -0.7}),
-        (tj.matrix_power, tj.Kronecker(symmetric, s.regular(2)), {"n": -2}),
-        (tj.expm, tj.KroneckerSum(symmetric, diagonal), {}),
-        (tj.sqrtm, tj.Kronecker(negative, other), {}),  # signs that cancel
-        (tj.sqrtm, tj.Scaled(tj.Kronecker(symmetric, other), jnp.asarray(-0.5)), {}),
-        (tj.fractional_matrix_power, tj.Scaled(negative, jnp.asarray(-2.0)), {"t": -0.3}),
-        (tj.fractional_matrix_power, tj.Kronecker(negative, other), {"t": -0.3}),
+        (tj.linalg.sqrtm, tj.Kronecker(complex_, s.regular(2, complex=True)), {}),
+        (tj.linalg.fractional_matrix_power, tj.Kronecker(diagonal, diagonal), {"t": -0.7}),
+        (tj.linalg.matrix_power, tj.Kronecker(symmetric, s.regular(2)), {"n": -2}),
+        (tj.linalg.expm, tj.KroneckerSum(symmetric, diagonal), {}),
+        (tj.linalg.sqrtm, tj.Kronecker(negative, other), {}),  # signs that cancel
+        (tj.linalg.sqrtm, tj.Scaled(tj.Kronecker(symmetric, other), jnp.asarray(-0.5)), {}),
+        (tj.linalg.fractional_matrix_power, tj.Scaled(negative, jnp.asarray(-2.0)), {"t": -0.3}),
+        (tj.linalg.fractional_matrix_power, tj.Kronecker(negative, other), {"t": -0.3}),
     ):
         yield Case(op, a, **keywords).declare(skip=ASKED_ONCE)

@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from tanjax.testing import Case
 
 
-@tj.matrix_power.implementation(tj.Diagonal, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Diagonal, differentiate=True)
 def power_of_diagonal(a: SquareDiagonal, *, n: int) -> SquareDiagonal:
     a = floating(a) if n < 0 else a
     return tj.Diagonal(lax.integer_pow(a.diag, n))
 
 
-@tj.matrix_power.implementation(tj.Identity)
+@tj.linalg.matrix_power.implementation(tj.Identity)
 def power_of_identity(a: SquareIdentity, *, n: int) -> SquareIdentity:
     return a
 
 
-@tj.matrix_power.implementation(tj.Symmetric, differentiate=True)
-@tj.matrix_power.implementation(tj.Hermitian, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Symmetric, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Hermitian, differentiate=True)
 def power_of_hermitian(a: FullStorage, *, n: int) -> FullStorage:
     return type(a)(jnp.linalg.matrix_power(a.data, n), "mean", a.definite)
 
 
-@tj.matrix_power.implementation(tj.Triangular, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Triangular, differentiate=True)
 def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
     """Return a negative power by a triangular inverse, which is exactly triangular."""
     a = tj.inv(a) if n < 0 else a
@@ -51,21 +51,23 @@ def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
     return tj.Triangular(dense, a.lower, a.unit_diagonal)
 
 
-@tj.matrix_power.implementation(tj.BlockDiagonal, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.BlockDiagonal, differentiate=True)
 def power_of_blocks(a: SquareBlocks, *, n: int) -> SquareMatrix:
     if not a.has_square_blocks:
-        return tj.matrix_power(tj.densified(a, "matrix_power", "its blocks are not square"), n)
-    return a.each(lambda b: tj.matrix_power(b, n))
+        return tj.linalg.matrix_power(
+            tj.rules.densified(a, "matrix_power", "its blocks are not square"), n
+        )
+    return a.each(lambda b: tj.linalg.matrix_power(b, n))
 
 
-@tj.matrix_power.implementation(tj.Scaled, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Scaled, differentiate=True)
 def power_of_scaled(a: SquareScaled, *, n: int) -> SquareMatrix:
-    return tj.multiply(tj.matrix_power(a.matrix, n), lax.integer_pow(a.factor, n))
+    return tj.linalg.multiply(tj.linalg.matrix_power(a.matrix, n), lax.integer_pow(a.factor, n))
 
 
-@tj.matrix_power.implementation(tj.Tridiagonal, differentiate=True)
-@tj.matrix_power.implementation(tj.SymTridiagonal, differentiate=True)
-@tj.matrix_power.implementation(tj.Banded, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Tridiagonal, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.Banded, differentiate=True)
 def power_of_band(a: Band, *, n: int) -> SquareMatrix:
     """Return a band of `n` times the width, by repeated squares; dense if it fills the matrix."""
     if n == 0:
@@ -80,13 +82,13 @@ def power_of_band(a: Band, *, n: int) -> SquareMatrix:
     return power
 
 
-@tj.matrix_power.implementation(tj.LowRank, differentiate=True)
+@tj.linalg.matrix_power.implementation(tj.LowRank, differentiate=True)
 def power_of_low_rank(a: Shaped[tj.LowRank, "n n"], *, n: int) -> SquareMatrix:
     r"""$(U V^\top)^n = U (V^\top U)^{n-1} V^\top$."""
     if n == 0:
         return tj.Identity(a.shape[0], a.dtype)
     if n < 0:
-        return tj.matrix_power(tj.densified(a, "matrix_power", "it has no inverse"), n)
+        return tj.linalg.matrix_power(tj.rules.densified(a, "matrix_power", "it has no inverse"), n)
     return tj.LowRank(a.u @ jnp.linalg.matrix_power(a.v.T @ a.u, n - 1), a.v)
 
 
@@ -112,4 +114,4 @@ def cases() -> Iterator[Case]:
         (tj.Tridiagonal(s.normal(2), 4 + s.normal(3), s.normal(2)), -2),
         (tj.LowRank(s.normal(3, 2), s.normal(3, 2)), 3),
     ):
-        yield Case(tj.matrix_power, a, n=n).declare(skip=ASKED_ONCE)
+        yield Case(tj.linalg.matrix_power, a, n=n).declare(skip=ASKED_ONCE)

@@ -8,7 +8,7 @@ fields and of the dense array have defaults (`maps/_defaults`). Closed forms can
     @tj.register_array_type
     class Vandermonde(tj.AbstractArray):
         points: Array
-        degree: int = tj.static_field()
+        degree: int = tj.rules.static_field()
         def to_dense(self):
             return self.points[:, None] ** jnp.arange(self.degree, dtype=self.points.dtype)
 
@@ -239,7 +239,7 @@ class AbstractArray:
         return self
 
     def free_form(self, positive: bool) -> FreeForm | None:
-        """Return the free numbers of the array for `tj.free_coordinates`: by default its fields.
+        """Return the free numbers of the array for `tj.tangents.free_coordinates`: by default its fields.
 
         `positive`: the diagonal, the entries or the eigenvalues are positive; the result is `None`
         if this has no meaning. Define it for fields that repeat a number or hold constants.

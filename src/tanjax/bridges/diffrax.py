@@ -31,7 +31,7 @@ from jaxtyping import PyTree
 from tanjax._errors import ShapeError, UnitError, message
 from tanjax._typing import Function
 from tanjax.arrays import is_structured
-from tanjax.quantities import Unitful, is_quantity, label_of, stored_of
+from tanjax.quantities import Quantity, is_quantity, label_of, stored_of
 from tanjax.units import Unit
 
 from ._charts import Chart, chart_of, labelled, number_in, units_of, with_arrays
@@ -182,7 +182,7 @@ def diffeqsolve(
     y0: PyTree,
     args: PyTree = None,
     *,
-    saveat: Saves | Unitful = SaveAt(t1=True),
+    saveat: Saves | Quantity = SaveAt(t1=True),
     stepsize_controller: Controller | None = None,
     event: diffrax.Event | None = None,
     **options: PyTree,

@@ -29,7 +29,7 @@ from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
 from tanjax.arrays import destructure, is_structured
-from tanjax.quantities import Unitful, is_quantity
+from tanjax.quantities import Quantity, is_quantity
 from tanjax.units import Unit
 
 from ._missing import missing
@@ -81,7 +81,7 @@ def _unit(unit: Unit | str) -> Unit:
     return unit if type(unit) is Unit else units.unit(unit)
 
 
-def _first_quantity(x: PyTree) -> Unitful | None:
+def _first_quantity(x: PyTree) -> Quantity | None:
     """Return the first quantity in nested lists and object arrays."""
     if is_quantity(x):
         return x
@@ -99,7 +99,7 @@ def _numbers(value: PyTree, unit: Unit | None, axis: Axis | None) -> PyTree:
         dense = destructure(value.stored) if is_structured(value.stored) else value.stored
         stored = np.asarray(dense)
         if unit is not None:
-            stored = Unitful(stored, value.label).to_value(unit)
+            stored = Quantity(stored, value.label).to_value(unit)
         numbers = np.asarray(stored)
         # Matplotlib has no narrow dtypes (bfloat16). Return a number, not an array of rank 0.
         return (numbers if np.iscomplexobj(numbers) else numbers.astype(np.float64))[()]
@@ -191,7 +191,7 @@ def _joined(x: PyTree) -> PyTree:
     if is_quantity(x) and is_structured(x.stored):
         return x.to_dense()
     first = _first_quantity(x) if isinstance(x, list | tuple) else None
-    return x if first is None else Unitful(_numbers(x, first.unit, None), first.unit)
+    return x if first is None else Quantity(_numbers(x, first.unit, None), first.unit)
 
 
 _kept: dict[str, Method] = {}
@@ -211,13 +211,13 @@ def enable() -> None:
     for name, wrap in wrappers.items():
         _kept[name] = getattr(axes.Axes, name)
         setattr(axes.Axes, name, wrap(_kept[name]))
-    registry.registry[Unitful] = QuantityConverter()
+    registry.registry[Quantity] = QuantityConverter()
 
 
 def disable() -> None:
     """Undo `enable`. Axes drawn in the meantime keep their units."""
     if _kept:
-        del registry.registry[Unitful]
+        del registry.registry[Quantity]
     while _kept:
         setattr(axes.Axes, *_kept.popitem())
 

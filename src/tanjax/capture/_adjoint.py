@@ -68,7 +68,7 @@ def adjoint(f: PyTree) -> PyTree:
     **Returns:** the matrix, `conj(A).mT` in its structure; or a function `(*parameters, y)` with
     `<f*(y), x> = <y, f(x)>`. Under `tj.capture` that is an equation that carries the program of
     `f`: interpreters may give it another meaning. A function that returns nothing, or
-    constructions of `tj.CaptureMeta` classes, has no other meaning: it is called.
+    constructions of `tj.programs.CaptureMeta` classes, has no other meaning: it is called.
     **Raises:** `ShapeError` if the result of `f` is not like `x`; `CaptureError` if the number of
     trips of a loop or the choice of a branch depends on `x`; JAX's error, with the line, for other
     functions that are not linear.
@@ -79,7 +79,7 @@ def adjoint(f: PyTree) -> PyTree:
 
     >>> import jax.numpy as jnp, tanjax as tj
     >>> shift = lambda n, x: tj.fori_loop(0, n, lambda i, x: jnp.roll(x, 1), x)
-    >>> tj.jit(tj.adjoint(shift))(2, jnp.arange(4.0))
+    >>> tj.jit(tj.programs.adjoint(shift))(2, jnp.arange(4.0))
     Array([2., 3., 0., 1.], dtype=float32)
     """
     if is_structured(f) or isinstance(f, jax.Array | np.ndarray):
@@ -88,7 +88,7 @@ def adjoint(f: PyTree) -> PyTree:
     return _adjoint(f)
 
 
-adjoint.equation = _adjoint  # type: ignore[attr-defined]  # read by `tj.handles`
+adjoint.equation = _adjoint  # type: ignore[attr-defined]  # read by `tj.programs.handles`
 
 
 class Space:

@@ -1,11 +1,11 @@
-"""Classes whose construction is an equation: `class RX(metaclass=tj.CaptureMeta)`.
+"""Classes whose construction is an equation: `class RX(metaclass=tj.programs.CaptureMeta)`.
 
 A gate, an event or an operator of your domain is no array. It matters that it was made, and in
 which order. So the metaclass makes the class a pytree and its construction an equation, at once,
 even if no equation uses it. The instance is real: it has its own type, attributes and methods. Its
 `__init__` runs while tracing, so that it can refuse invalid arguments.
 
-    class RX(metaclass=tj.CaptureMeta):
+    class RX(metaclass=tj.programs.CaptureMeta):
         def __init__(self, angle, wires=0):
             self.angle, self.wires = angle, wires
 
@@ -50,7 +50,7 @@ class CaptureMeta(CapturedClass):
     `CaptureError` for a static attribute that cannot be hashed.
 
     >>> import tanjax as tj
-    >>> class RX(metaclass=tj.CaptureMeta):
+    >>> class RX(metaclass=tj.programs.CaptureMeta):
     ...     def __init__(self, angle, wires=0):
     ...         self.angle, self.wires = angle, wires
     >>> print(tj.capture(lambda x: RX(2 * x, wires=1).angle)(0.5))
@@ -68,7 +68,7 @@ class CaptureMeta(CapturedClass):
         if "__slots__" in namespace and "__dict__" not in namespace["__slots__"]:
             raise RegistrationError(
                 message(
-                    f"{name}: a class of `tj.CaptureMeta` keeps its attributes in a dictionary.",
+                    f"{name}: a class of `tj.programs.CaptureMeta` keeps its attributes in a dictionary.",
                     hint="leave `__slots__` out.",
                 )
             )

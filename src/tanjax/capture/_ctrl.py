@@ -59,7 +59,7 @@ def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTr
     **Arguments:** `f`: a square matrix of any type, or a function `f(*parameters, state)`.
     `control`: the values of the controls at which it acts, the first the most significant bit.
     `wires`: the places of the controls, one for each, which an interpreter reads; only for a
-    function that returns nothing and makes instances of `tj.CaptureMeta` classes.
+    function that returns nothing and makes instances of `tj.programs.CaptureMeta` classes.
     **Returns:** `BlockDiagonal` with identities and the matrix at the block that `control` spells;
     or a function of states stacked along a leading axis of `2 ** len(control)`. Under `tj.capture`
     that is an equation that carries the program of `f`.
@@ -70,7 +70,7 @@ def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTr
     **Derivative:** both modes.
 
     >>> import jax.numpy as jnp, tanjax as tj
-    >>> tj.ctrl(lambda x: 2 * x, (1,))(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> tj.programs.ctrl(lambda x: 2 * x, (1,))(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
     Array([[1., 2.],
            [6., 8.]], dtype=float32)
     """

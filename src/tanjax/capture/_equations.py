@@ -188,7 +188,7 @@ class Equation:
         raise AttributeError(
             message(
                 f"an equation is read only; got a value for `{name}`.",
-                hint="rewrite programs with a `tj.Interpreter`.",
+                hint="rewrite programs with a `tj.programs.Interpreter`.",
             )
         )
 

@@ -8,7 +8,7 @@ known. They become operands of the equation, whose body is the traced program. N
 code nor the definition runs again. The definition is plain code. It gives at once the meaning
 outside of capture, the shape rule, the replay, the derivative, the batching rule and the lowering.
 
-    @tj.higher_order(curried=True)
+    @tj.programs.higher_order(curried=True)
     def repeat(func, n):
         def new_func(*args):
             return jax.lax.fori_loop(0, n, lambda _, a: func(*a), args)
@@ -94,7 +94,7 @@ def higher_order(
     evaluation of the result, and a trace of every function.
 
     >>> import jax, tanjax as tj
-    >>> @tj.higher_order(curried=True)
+    >>> @tj.programs.higher_order(curried=True)
     ... def repeat(func, n):
     ...     return lambda x: jax.lax.fori_loop(0, n, lambda _, x: func(x), x)
     >>> print(tj.capture(lambda x: repeat(lambda x: 2.0 * x, 3)(x))(1.5))

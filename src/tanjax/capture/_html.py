@@ -1,7 +1,7 @@
 """A captured program as HTML with coloured types, as a notebook shows it.
 
 The text is that of the print. The type of a variable is coloured where the variable is bound: blue
-for array types, green for quantities, purple for instances of `tj.CaptureMeta` classes, grey for
+for array types, green for quantities, purple for instances of `tj.programs.CaptureMeta` classes, grey for
 plain arrays, and orange for densified types. All text from the program is escaped.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 
-from tanjax.quantities import Unitful
+from tanjax.quantities import Quantity
 
 from ._equations import Body, Operand, Variable
 from ._print import Names, program_text
@@ -42,7 +42,7 @@ def _kind(x: Operand) -> str:
     kind = x.kind if isinstance(x, Variable) else None
     if kind is None:
         return "plain"
-    if kind is Unitful:
+    if kind is Quantity:
         return "quantity"
     return "class" if isinstance(kind, CapturedClass) else "structured"
 

@@ -4,8 +4,8 @@ A pass over programs is a class with one method for each kind of equation that i
 without a handler run as before, on the values that arrive: operations are dispatched again, so that
 a handler may return another array type. Inner programs are walked too.
 
-    class Half(tj.Interpreter):
-        @tj.handles(tj.solve)
+    class Half(tj.programs.Interpreter):
+        @tj.programs.handles(tj.solve)
         def solve(self, equation, a, b):
             return tj.solve(a, b) / 2
 
@@ -37,18 +37,18 @@ _KEPT = ("class",)  # equations that stay even if no equation uses their result
 
 
 def handles(*what: object) -> Callable[[F], F]:
-    """Make a method of a `tj.Interpreter` the meaning of some equations.
+    """Make a method of a `tj.programs.Interpreter` the meaning of some equations.
 
     **Arguments:** operations (`tj.solve`), classes (`tj.Diagonal`, or one made by
-    `tj.CaptureMeta`, with its subclasses), functions made by `tj.higher_order` (`tj.scan`), or
+    `tj.programs.CaptureMeta`, with its subclasses), functions made by `tj.programs.higher_order` (`tj.scan`), or
     names as a program prints them (`"sin"`, `"scan"`).
     **Returns:** a decorator of a method `(self, equation, *args, **kwargs)`, which gets the values
     of the call of the equation and returns its result.
     **Raises:** `RegistrationError` if there is nothing to handle.
 
     >>> import jax.numpy as jnp, tanjax as tj
-    >>> class Show(tj.Interpreter):
-    ...     @tj.handles("sin", tj.scan)
+    >>> class Show(tj.programs.Interpreter):
+    ...     @tj.programs.handles("sin", tj.scan)
     ...     def show(self, equation, *args, **kwargs):
     ...         print(equation)
     ...         return self.default(equation, *args, **kwargs)
@@ -70,14 +70,14 @@ def handles(*what: object) -> Callable[[F], F]:
 
 
 class Interpreter(Walk):
-    """Run captured programs; methods of subclasses define some equations with `tj.handles`.
+    """Run captured programs; methods of subclasses define some equations with `tj.programs.handles`.
 
-    A subclass that overrides a method with `tj.handles` replaces its handler. A handler for a class
+    A subclass that overrides a method with `tj.programs.handles` replaces its handler. A handler for a class
     also handles its subclasses; of several, the nearest to the constructed class wins.
 
     >>> import jax.numpy as jnp, tanjax as tj
-    >>> class Half(tj.Interpreter):
-    ...     @tj.handles(tj.solve)
+    >>> class Half(tj.programs.Interpreter):
+    ...     @tj.programs.handles(tj.solve)
     ...     def solve(self, equation, a, b):
     ...         return tj.solve(a, b) / 2
     >>> f = lambda d, x: tj.solve(tj.Diagonal(d), x)
@@ -100,7 +100,7 @@ class Interpreter(Walk):
     def rewrite(self, program: Program) -> Program:
         """Return the program that this interpreter runs, without unused equations.
 
-        Effects and constructions of `tj.CaptureMeta` classes stay.
+        Effects and constructions of `tj.programs.CaptureMeta` classes stay.
         """
         walk = lambda *args, **kwargs: self.run(program, args, kwargs)
         walk.__name__ = program.name

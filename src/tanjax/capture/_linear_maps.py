@@ -122,7 +122,7 @@ def _with_map(plain: Function, in_fields: Function, kind: type[LinearMap]) -> Fu
         call = equation if ACTIVE[0] and capturing() else plain
         return call(f, *primals, **({"has_aux": True} if has_aux else {}))
 
-    public.equation = equation  # type: ignore[attr-defined]  # read by `tj.handles`
+    public.equation = equation  # type: ignore[attr-defined]  # read by `tj.programs.handles`
     return public
 
 

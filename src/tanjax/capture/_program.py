@@ -50,7 +50,7 @@ def capture(f: Callable[..., PyTree]) -> Callable[..., Program]:
     """Capture a function as a `Program`: `tj.capture(f)(*args, **kwargs)`.
 
     Calls of operations and of functions of quantities, higher-order functions and constructions of
-    `tj.CaptureMeta` classes become one equation each; everything else is JAX's.
+    `tj.programs.CaptureMeta` classes become one equation each; everything else is JAX's.
 
     **Arguments:** `f`: a function that JAX can trace, or a program. Then its arguments: pytrees of
     arrays, quantities, numbers, `jax.ShapeDtypeStruct`; other leaves (functions, texts, `None`) are

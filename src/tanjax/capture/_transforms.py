@@ -63,18 +63,18 @@ def _for_loop(body: Function, start: int, stop: int, step: int, *state: PyTree) 
 
 
 def for_loop(start: int, stop: int, step: int = 1) -> Function:
-    """Make a loop as a decorator: `tj.for_loop(0, n)(body)(*state)`, one equation `for_loop`.
+    """Make a loop as a decorator: `tj.programs.for_loop(0, n)(body)(*state)`, one equation `for_loop`.
 
     **Arguments:** `start`, `stop`, `step`: as of `range`; traced bounds make a loop that has no
     reverse mode. Then `body(i, *state)`, which returns the new state: one value if the state has
     one, otherwise a tuple, or `None` for no state. Then the initial state.
     **Returns:** the final state; the initial state if there are no trips.
     **Raises:** `ValueError` if `step` is 0; `UnitError` if a dimension changes in the body.
-    **Derivative:** both modes for static bounds; for traced ones forward mode, and `tj.adjoint`.
+    **Derivative:** both modes for static bounds; for traced ones forward mode, and `tj.programs.adjoint`.
     **Cost:** that of `jax.lax.fori_loop`.
 
     >>> import tanjax as tj
-    >>> tj.for_loop(0, 3)(lambda i, x: x + i)(1.0)
+    >>> tj.programs.for_loop(0, 3)(lambda i, x: x + i)(1.0)
     Array(4., dtype=float32, weak_type=True)
     """
     if isinstance(step, int) and step == 0:
@@ -92,4 +92,4 @@ def for_loop(start: int, stop: int, step: int = 1) -> Function:
     return decorator
 
 
-for_loop.equation = _for_loop  # type: ignore[attr-defined]  # read by `tj.handles`
+for_loop.equation = _for_loop  # type: ignore[attr-defined]  # read by `tj.programs.handles`

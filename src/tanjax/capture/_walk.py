@@ -1,6 +1,6 @@
 """Run a captured program by its typed equations, some of them with another meaning.
 
-`Walk` is the part of `tj.Interpreter` that needs no capture. A program uses it for a replay over a
+`Walk` is the part of `tj.programs.Interpreter` that needs no capture. A program uses it for a replay over a
 mesh. Inner programs are walked too, except for bodies whose derivatives or layouts are their own.
 """
 
@@ -182,7 +182,7 @@ class Walk:
                     f"{type(self).__name__}: the body of `{equation.name}` is not walked.",
                     *([at] if equation.source else []),
                     "why: its derivative or layout was written for that body, and fits no other.",
-                    hint=f'handle the equation: `@tj.handles("{equation.name}")`.',
+                    hint=f'handle the equation: `@tj.programs.handles("{equation.name}")`.',
                 ),
                 CaptureWarning,
                 stacklevel=outside(),
@@ -229,7 +229,7 @@ def _field(equation: Equation, value: PyTree, key: KeyEntry) -> PyTree:
                 f"{equation.name}: there is no such field of a {type(value).__name__}.",
                 f"the program has: {equation.inputs[0].type}",
                 "why: a handler returned another type, and the program reads a field of it.",
-                hint='handle the field as well: `@tj.handles("' + equation.name + '")`.',
+                hint='handle the field as well: `@tj.programs.handles("' + equation.name + '")`.',
             )
         ) from error
 

@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 from tanjax import operations as ops
 from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Sum, densified, is_structured
-from tanjax.quantities import Unitful
+from tanjax.quantities import Quantity
 from tanjax.registry import Operation
 
 from . import _quantity_operators, _stacking as _stacking
@@ -61,7 +61,7 @@ _FUNCTIONS: dict[Function, Function] = {
 def _array_ufunc(
     self: AbstractArray, ufunc: np.ufunc, method: str, *inputs: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    if any(type(x) is Unitful for x in inputs):
+    if any(type(x) is Quantity for x in inputs):
         return ufunc_on_quantities(ufunc, method, inputs, kwargs)
     op = _FUNCTIONS.get(ufunc)
     if op is None or method != "__call__" or kwargs:
@@ -76,7 +76,7 @@ def _array_function(
     args: Sequence[PyTree],
     kwargs: dict[str, PyTree],
 ) -> PyTree:
-    if Unitful in types:
+    if Quantity in types:
         return function_on_quantities(function_, args, kwargs)
     op = _FUNCTIONS.get(function_)
     return function_by_name(function_, args, kwargs) if op is None else op(*args, **kwargs)
@@ -120,7 +120,7 @@ def _elementwise(function: Function, name: str) -> Function:
     """Return a comparison: dense and boolean, as for any array; never one truth value."""
 
     def method(self: AbstractArray, other: PyTree) -> Answer:
-        if type(other) is Unitful or not _is_operand(other):  # a quantity checks units itself
+        if type(other) is Quantity or not _is_operand(other):  # a quantity checks units itself
             return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
         return function(*dense)

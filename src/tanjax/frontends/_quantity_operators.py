@@ -23,7 +23,7 @@ from tanjax._typing import Function
 from tanjax.arrays import as_array, destructure, is_structured
 from tanjax.quantities import (
     At,
-    Unitful,
+    Quantity,
     add as careful_sum,
     bits_of,
     captured,
@@ -75,7 +75,7 @@ def _is_operand(x: PyTree) -> bool:
 
 
 def _binary(name: str, target: str, swapped: bool) -> Function:
-    def slow(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
+    def slow(self: Quantity, other: PyTree) -> PyTree | NotImplementedType:
         is_list = type(other) is list and name not in _COMPARISONS
         if is_list and all(map(_is_operand, jax.tree.leaves(other))):  # as NumPy's arrays do
             other = function("numpy", "asarray")(other)
@@ -94,11 +94,11 @@ def _binary(name: str, target: str, swapped: bool) -> Function:
 def _comparison(target: str, slow: Function) -> Function:
     raw = getattr(jnp, target)
 
-    def method(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
+    def method(self: Quantity, other: PyTree) -> PyTree | NotImplementedType:
         # Both dense and in one linear unit: nothing to resolve, 0.5 us less than a planned call.
         if ACTIVE[0] and capturing():
             return call(self, other) if _is_operand(other) else slow(self, other)
-        if type(other) is Unitful:
+        if type(other) is Quantity:
             a, b, label = self.stored, other.stored, self.label
             # Python's numbers may overflow the dtype that JAX would give them.
             dense = hasattr(a, "dtype") and not (is_structured(a) or is_structured(b))
@@ -114,10 +114,10 @@ def _sum(target: str, slow: Function) -> Function:
     """Add or subtract quantities under one label, within range: `tanjax.quantities`."""
     raw = getattr(jnp, target)
 
-    def method(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
+    def method(self: Quantity, other: PyTree) -> PyTree | NotImplementedType:
         if ACTIVE[0] and capturing():
             return call(self, other) if _is_operand(other) else slow(self, other)
-        if type(other) is not Unitful:
+        if type(other) is not Quantity:
             return slow(self, other)
         a, b, label = self.stored, other.stored, self.label
         if other.label is not label or not label.is_linear or is_structured(a) or is_structured(b):
@@ -145,16 +145,16 @@ def _product(target: str, swapped: bool, slow: Function) -> Function:
     raw, divides = getattr(jnp, target), target == "divide"
     careful = careful_quotient if divides else careful_product
 
-    def method(self: Unitful, other: PyTree) -> PyTree | NotImplementedType:
+    def method(self: Quantity, other: PyTree) -> PyTree | NotImplementedType:
         if ACTIVE[0] and capturing():
             if not _is_operand(other):
                 return slow(self, other)
             return call(other, self) if swapped else call(self, other)
         a, label = self.stored, self.label
         p = self._bits or bits_of(self)
-        if type(other) is not Unitful and hasattr(other, "dtype"):
+        if type(other) is not Quantity and hasattr(other, "dtype"):
             other = floating(other, getattr(a, "dtype", _REAL))
-        if type(other) is Unitful:
+        if type(other) is Quantity:
             b, by = other.stored, other.label
             q = other._bits or bits_of(other)
         else:
@@ -193,33 +193,33 @@ def _equation(name: str, swapped: bool, method: Function) -> Function:
 
 
 def _unary(target: str) -> Function:
-    def method(self: Unitful, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def method(self: Quantity, *args: PyTree, **kwargs: PyTree) -> PyTree:
         return function("numpy", target)(self, *args, **kwargs)
 
     method.__name__ = target
     return method
 
 
-def _getitem(self: Unitful, index: Index) -> PyTree:
+def _getitem(self: Quantity, index: Index) -> PyTree:
     value = self.stored
     try:
         part = (value if hasattr(value, "dtype") else jnp.asarray(value))[index]
     except (IndexError, TypeError):
         for i in index if type(index) is tuple else (index,):
-            if type(i) is Unitful:
+            if type(i) is Quantity:
                 raise unexpected("getitem", "index", i.label) from None
         raise
     return settle(part, self.label)
 
 
-def _iter(self: Unitful) -> Iterator[PyTree]:
+def _iter(self: Quantity) -> Iterator[PyTree]:
     return (settle(v, self.label) for v in self.stored)
 
 
 def _relayout(name: str) -> Function:
     """Return a method whose arguments differ from those of the function: `x.reshape(2, 3)`."""
 
-    def method(self: Unitful, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def method(self: Quantity, *args: PyTree, **kwargs: PyTree) -> PyTree:
         return unitful(getattr(as_array(self.stored), name)(*args, **kwargs), self.label)
 
     method.__name__ = name
@@ -231,7 +231,7 @@ def _conversion(to: Function) -> Function:
     call = captured("to", to, kind="helper")  # not a compiled unit outside of a trace
 
     @functools.wraps(to)
-    def method(self: Unitful, unit: Unit | str) -> Unitful:
+    def method(self: Quantity, unit: Unit | str) -> Quantity:
         if ACTIVE[0] and capturing():
             unit = units.unit(unit)
             # then there is nothing to do
@@ -241,12 +241,12 @@ def _conversion(to: Function) -> Function:
     return method
 
 
-def _block_until_ready(self: Unitful) -> PyTree:
+def _block_until_ready(self: Quantity) -> PyTree:
     jax.block_until_ready(self.stored)
     return self
 
 
-def _tolist(self: Unitful) -> PyTree:
+def _tolist(self: Quantity) -> PyTree:
     """Return nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
 
     def labelled(x: PyTree) -> PyTree:
@@ -256,8 +256,8 @@ def _tolist(self: Unitful) -> PyTree:
 
 
 def install() -> None:
-    """Install operators and methods on `Unitful`."""
-    cls: Any = Unitful
+    """Install operators and methods on `Quantity`."""
+    cls: Any = Quantity
     for name, target, reflected in _BINARY:
         setattr(cls, f"__{name}__", _binary(name, target, False))
         if reflected:

@@ -1,6 +1,6 @@
 """`stack` and `concatenate`: arrays of one type form a batch, whose fields are joined.
 
-    tj.stack([tj.Diagonal(x), tj.Diagonal(y)])  # Diagonal, (2, n, n)
+    tj.linalg.stack([tj.Diagonal(x), tj.Diagonal(y)])  # Diagonal, (2, n, n)
 
 Matrices joined along rows or columns have no structured type, nor do matrices of different types or
 patterns in a batch. These calls densify the arrays and warn.
@@ -27,7 +27,7 @@ from tanjax.arrays import (
     without_promise,
 )
 from tanjax.operations import BY_NAME
-from tanjax.quantities import Unitful, is_quantity
+from tanjax.quantities import Quantity, is_quantity
 
 from .namespaces import numpy_namespace
 
@@ -114,13 +114,13 @@ def _in_one_unit(function: Function, arrays: list[Natural], axis: int) -> Natura
         dense = [_without_structure(function.__name__, x) for x in arrays]
         return getattr(numpy_namespace(), function.__name__)(dense, axis)
     unit = arrays[0].unit
-    return Unitful(function([x.to(unit).value for x in arrays], axis), unit)
+    return Quantity(function([x.to(unit).value for x in arrays], axis), unit)
 
 
 def _without_structure(name: str, x: Natural) -> Natural:
     if is_quantity(x):
         value = densified(x.value, name, HINT) if is_structured(x.value) else x.value
-        return x if value is x.value else Unitful(value, x.unit)
+        return x if value is x.value else Quantity(value, x.unit)
     return densified(x, name, HINT) if is_structured(x) else x
 
 

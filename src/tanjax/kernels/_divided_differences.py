@@ -62,7 +62,7 @@ class WithDifferences:
     r"""A function of eigenvalues with divided differences in closed form.
 
         root = tj.rules.WithDifferences(jnp.sqrt, lambda x, y: 1 / (jnp.sqrt(x) + jnp.sqrt(y)))
-        tj.funm_hermitian(A, root)
+        tj.linalg.funm_hermitian(A, root)
 
     `differences(x, y)` of a column and a row is $(f(x) - f(y))/(x - y)$, and $f'(x)$ where both are
     equal. The closed form is accurate at small gaps. It is cheaper than the default, a choice

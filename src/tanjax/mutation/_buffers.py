@@ -138,7 +138,7 @@ def match_arguments(
                     "grad: `into` must have one tree of buffers per argument.",
                     f"argnums: {tuple(argnums)}",
                     f"into: {_kind(given)}",
-                    hint="for instance `into=(tj.zero_refs(x), tj.zero_refs(y))`.",
+                    hint="for instance `into=(tj.refs.zero_refs(x), tj.refs.zero_refs(y))`.",
                 )
             )
         found = [
@@ -154,7 +154,7 @@ def match_arguments(
                         "grad: the buffers of two arguments remember different units.",
                         f"argument {argnums[0]}: {unit}",
                         f"argument {i}: {label}",
-                        hint="make them together: `tj.zero_refs((x, y), unit=...)`.",
+                        hint="make them together: `tj.refs.zero_refs((x, y), unit=...)`.",
                     )
                 )
         if given is not into:
@@ -213,7 +213,7 @@ def _flattened_like(where: str, place: str, treedef: PyTreeDef, tree: PyTree) ->
                 f"{where}: the buffers are not like the tree that they belong to.",
                 f"where: {place or 'the whole tree'}",
                 f"why: {error}",
-                hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
+                hint="`tj.refs.zero_refs(x)` makes buffers for the gradient by `x`.",
             )
         ) from None
 
@@ -229,7 +229,7 @@ def _labels(where: str, place: str, mine: Unit, buffers: Unit) -> tuple[Unit, Un
             f"{where}: the buffer of {place} is one of another dimension.",
             f"parameter: {mine} ({mine.dimension})",
             f"buffer, made for: {buffers} ({buffers.dimension})",
-            hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
+            hint="`tj.refs.zero_refs(x)` makes buffers for the gradient by `x`.",
         )
     )
 
@@ -242,14 +242,14 @@ def _checked_slot(where: str, slot: Slot) -> Slot:
             message(
                 f"{where}: {slot.path} has no buffer, but {_kind(ref)}.",
                 "why: the gradient would be lost.",
-                hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
+                hint="`tj.refs.zero_refs(x)` makes buffers for the gradient by `x`.",
             )
         )
     if is_ref(leaf):
         raise MutationError(
             message(
                 f"{where}: {slot.path} is a Ref, and its number was meant.",
-                hint="read it first: `ref[...]`, or `tj.freeze`.",
+                hint="read it first: `ref[...]`, or `tj.refs.freeze`.",
             )
         )
     fits = is_inexact(leaf) and _holds(ref.dtype, jnp.result_type(leaf))
@@ -262,7 +262,7 @@ def _checked_slot(where: str, slot: Slot) -> Slot:
                 if hasattr(leaf, "dtype") or is_inexact(leaf)
                 else f"expected: one for {_kind(leaf)}",
                 f"got: Ref of {ref.dtype}{list(ref.shape)}",
-                hint="`tj.zero_refs(x, dtype=...)` makes buffers that fit.",
+                hint="`tj.refs.zero_refs(x, dtype=...)` makes buffers that fit.",
             )
         )
     return slot
@@ -293,7 +293,7 @@ def check_distinct(where: str, slots: list[Slot], arguments: PyTree = ()) -> Non
                     f"{where}: one Ref is the buffer of two arrays.",
                     f"first: {seen[id(slot.ref)]}",
                     f"second: {slot.path}",
-                    hint="give each its own; `tj.zero_refs(x)` does.",
+                    hint="give each its own; `tj.refs.zero_refs(x)` does.",
                 )
             )
         seen[id(slot.ref)] = slot.path
@@ -317,7 +317,7 @@ def _checked(unit: Unit | None, remembered: Unit) -> Unit:
             "grad: the loss has another dimension than the buffers remember.",
             f"loss: {own} ({own.dimension})",
             f"buffers: {remembered} ({remembered.dimension})",
-            hint=f'`tj.zero_refs(x, unit="{own}")` makes buffers for it.',
+            hint=f'`tj.refs.zero_refs(x, unit="{own}")` makes buffers for it.',
         )
     )
 

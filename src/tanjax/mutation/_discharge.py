@@ -5,7 +5,7 @@ JAX differentiates its Refs in place. It fails in second order, under `vmap` of 
 keeps the *value* that each Ref has at each point of the program: a write makes a new value. The
 result has no Refs, and JAX transforms it like any function.
 
-    @tj.discharge
+    @tj.refs.discharge
     def total(x):
         r = jax.new_ref(x)
         def body(i, carry):
@@ -161,7 +161,7 @@ class _Results:
                 message(
                     f"{name}: a Ref is returned.",
                     "why: its memory ends with it.",
-                    hint="return its value: `ref[...]`, or `tj.freeze(ref)`.",
+                    hint="return its value: `ref[...]`, or `tj.refs.freeze(ref)`.",
                 )
             )
         self.places = [i for i, x in enumerate(self.leaves) if is_array(x)]

@@ -65,7 +65,7 @@ def explained(name: str, refs: Mapping[str, PyTree] = MappingProxyType({})) -> I
         elif "vmap-of-cond" in text:
             error.add_note(
                 f"{name} maps a branch that uses a Ref. Discharge the function first: "
-                "`jax.vmap(tj.discharge(f))`."
+                "`jax.vmap(tj.refs.discharge(f))`."
             )
         elif _is_of_shard_map(error):
             raise MutationError(
@@ -111,7 +111,7 @@ def _changed(name: str, what: str, error: Exception, refs: Mapping[str, PyTree])
         f"JAX says: {str(error).splitlines()[0]}",
         "why: memory keeps its shape and dtype; a Ref neither broadcasts nor casts.",
         hint=f"give the new value that {what} (`jnp.broadcast_to`, `.astype`); a "
-        "`tj.StructuredRef` broadcasts and casts by itself.",
+        "`tj.refs.StructuredRef` broadcasts and casts by itself.",
     )
 
 

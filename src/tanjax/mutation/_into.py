@@ -2,16 +2,16 @@
 
 Buffers are a tree like the parameters with a `jax.Ref` for every number that moves. They hold
 *structural* cotangents, the tree that JAX adds: a natural cotangent of a `Kronecker` is a sum that
-grows with every term, while its two factors have a fixed size. `tj.gradient` converts them to the
+grows with every term, while its two factors have a fixed size. `tj.refs.gradient` converts them to the
 natural gradient with a unit at the end.
 
-    buffers = tj.zero_refs(params)
+    buffers = tj.refs.zero_refs(params)
     step = tj.value_and_grad(loss, into=buffers)
     losses = jax.lax.scan(lambda _, batch: (None, step(params, batch)), None, batches)[1]
-    gradient = tj.gradient(params, buffers)  # of the sum of all losses
+    gradient = tj.refs.gradient(params, buffers)  # of the sum of all losses
 
 JAX does not track the unit of a loss, and numbers in joules must not be added to numbers in
-calories. `tj.zero_refs(params, unit="J")` makes buffers that store the unit (`GradientRefs`). Other
+calories. `tj.refs.zero_refs(params, unit="J")` makes buffers that store the unit (`GradientRefs`). Other
 buffers accept only losses that are plain numbers.
 
 Sharp edges. Scan the micro-batches: an unrolled loop saves nothing over adding trees. `into=` adds
@@ -29,7 +29,7 @@ from jaxtyping import PyTree
 
 from tanjax import arrays, transforms, units
 from tanjax.arrays import is_inexact, is_structured
-from tanjax.quantities import Unitful
+from tanjax.quantities import Quantity
 from tanjax.units import Unit
 
 from ._buffers import GradientRefs, joined_dtype, matched
@@ -37,7 +37,7 @@ from ._refs import StructuredRef
 
 
 def zero_refs(
-    x: PyTree, *, dtype: DTypeLike | None = None, unit: Unit | str | Unitful | None = None
+    x: PyTree, *, dtype: DTypeLike | None = None, unit: Unit | str | Quantity | None = None
 ) -> PyTree:
     """Make buffers of zeros for the gradient with respect to `x`, for `tj.grad(f, into=buffers)`.
 

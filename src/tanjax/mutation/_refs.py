@@ -70,7 +70,7 @@ class StructuredRef:
     numbers would change, or an entry or field cannot be written; `ShapeError`; `UnitError`;
     `IndexError` for a known integer out of range.
     **Cost:** that of the written fields; types other than quantities are read whole.
-    **Derivative:** of the transition; see `tj.discharge` and `tj.inplace`.
+    **Derivative:** of the transition; see `tj.refs.discharge` and `tj.inplace`.
     """
 
     __slots__ = ("_reason", "_refs", "_tree")
@@ -91,7 +91,7 @@ class StructuredRef:
 
     @property
     def kind(self) -> type:
-        """The class of the array: `tj.Unitful` for a quantity, `jax.Array` for a dense field."""
+        """The class of the array: `tj.Quantity` for a quantity, `jax.Array` for a dense field."""
         x = self._abstract()
         return type(x) if is_structured(x) else jax.Array
 

@@ -27,7 +27,7 @@ from tanjax import units
 from tanjax._errors import MutationError, ShapeError, UnitError, describe, message
 from tanjax._typing import Natural, Shape
 from tanjax.arrays import AbstractArray, Zero, is_inexact, is_structured
-from tanjax.quantities import Unitful, is_quantity, number_in, unitful
+from tanjax.quantities import Quantity, is_quantity, number_in, unitful
 from tanjax.units import Unit
 
 
@@ -114,7 +114,7 @@ def number_for(label: Unit | None, value: PyTree) -> PyTree:
     return number_in(unitful(value.stored, value.label.scaled(-label.scale)), label.plain)
 
 
-def _pure(value: Unitful) -> Unitful:
+def _pure(value: Quantity) -> Quantity:
     if value.label.is_dimensionless and value.label.is_linear:
         return value
     raise UnitError(
@@ -135,7 +135,7 @@ def _other_type(target: PyTree, value: PyTree) -> MutationError:
     elif is_structured(value):
         hint = f"make a {name} of it first, or the Ref of an array of that type."
     else:
-        hint = f"write a {name}: `tj.restructure(ref[...], x)` projects a dense array."
+        hint = f"write a {name}: `tj.tangents.restructure(ref[...], x)` projects a dense array."
     return MutationError(
         message("StructuredRef: a write cannot change the type of the array.", *details, hint=hint)
     )

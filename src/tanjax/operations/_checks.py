@@ -85,14 +85,14 @@ def one_system(name: str, a: PyTree, b: PyTree) -> None:
 def whole_number(name: str, parameter: str, value: object) -> None:
     """Raise unless a value is a whole number of Python or NumPy."""
     if not isinstance(value, numbers.Integral):
-        hint = "`tj.fractional_matrix_power(a, t)` takes others."
+        hint = "`tj.linalg.fractional_matrix_power(a, t)` takes others."
         raise _no_number(name, parameter, "whole", value, hint)
 
 
 def real_number(name: str, parameter: str, value: object) -> None:
     """Raise unless a value is a real number of Python or NumPy."""
     if not isinstance(value, numbers.Real):
-        hint = "for a traced one write `tj.expm(t * tj.logm(a))`."
+        hint = "for a traced one write `tj.linalg.expm(t * tj.linalg.logm(a))`."
         raise _no_number(name, parameter, "real", value, hint)
 
 

@@ -34,7 +34,7 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
 
     **Arguments:** `a`, of a type that is Hermitian, `(n, n)`; a quantity keeps its unit.
 
-    **Cost:** that of `tj.cholesky`: $n^3/3$ for `Symmetric`, $O(n)$ for `Diagonal`.
+    **Cost:** that of `tj.linalg.cholesky`: $n^3/3$ for `Symmetric`, $O(n)$ for `Diagonal`.
     **Derivative:** that of the identity.
     **Raises:** `NotDefiniteError` for a matrix with an eigenvalue of 0 or below, up to rounding. A
     compiled program raises when it runs, with the same message, as `equinox.error_if` does.

@@ -34,7 +34,7 @@ from jaxtyping import PyTree
 from tanjax._errors import NoRuleError, RulePackError, ShapeError, UnitError, describe, message
 from tanjax._typing import DType, Function, Natural
 from tanjax.arrays import AbstractArray, as_array, leading, over_batches, read_static, write_static
-from tanjax.quantities import Unitful, UnitFunction, is_quantity, unitful
+from tanjax.quantities import Quantity, UnitFunction, is_quantity, unitful
 from tanjax.registry import Operation, packs
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_linear
@@ -150,7 +150,7 @@ class Factorization:
     def slogdet(self) -> SlogdetResult:
         r"""Sign (phase) and `log(abs(det(a)))`, in $O(n)$.
 
-        **Raises:** `UnitError` if the matrix has a unit. **Derivative:** that of `tj.slogdet`.
+        **Raises:** `UnitError` if the matrix has a unit. **Derivative:** that of `tj.linalg.slogdet`.
         """
         if self.unit is not None:
             raise UnitError(
@@ -196,7 +196,7 @@ class Factorization:
                     "Factorization.root: no root is among the factors.",
                     "why: the matrix is not positive definite by its type, or a root of it has no "
                     "structure.",
-                    hint="promise it, `tj.Symmetric(a, definite=True)`, or use `tj.cholesky(a)`.",
+                    hint="promise it, `tj.Symmetric(a, definite=True)`, or use `tj.linalg.cholesky(a)`.",
                 )
             )
         return Root(self)
@@ -232,7 +232,7 @@ class Factorization:
             raise NoRuleError(
                 message(
                     "Factorization.diagonal_of_inverse: the plan of this type has none.",
-                    hint="give `tj.FactorizationPlan` one, or solve for columns of the identity.",
+                    hint="give `tj.linalg.FactorizationPlan` one, or solve for columns of the identity.",
                 )
             )
         x = self._mapped(self.plan.diagonal_of_inverse)
@@ -335,7 +335,7 @@ def _real(x: Natural) -> DType:
     return jnp.finfo(x.dtype).dtype
 
 
-def units_of_factorization(raw: Function, a: Unitful) -> Factorization:
+def units_of_factorization(raw: Function, a: Quantity) -> Factorization:
     """Factorize a quantity: its numbers, with the unit kept in the result."""
     if not a.label.is_linear:
         raise not_linear("factorize", "a", a.label)

@@ -203,7 +203,7 @@ def _inv_quad_logdet(
     if is_structured(a) and batch_of(a):
         raise ShapeError(
             "inv_quad_logdet: an estimator takes one matrix, and this is a batch.\n"
-            "Hint: map it: `jax.vmap(lambda a, b: tj.inv_quad_logdet(a, b, estimator=...))`."
+            "Hint: map it: `jax.vmap(lambda a, b: tj.linalg.inv_quad_logdet(a, b, estimator=...))`."
         )
     checks.one_system("inv_quad_logdet", a, b)
     if solver is None:

@@ -1,7 +1,7 @@
 """Functions of matrices and matrix equations: names, signatures, and effects on units.
 
-    X = tj.sqrtm(A)
-    P = tj.solve_discrete_lyapunov(A, Q)
+    X = tj.linalg.sqrtm(A)
+    P = tj.linalg.solve_discrete_lyapunov(A, Q)
 
 `tanjax.kernels` implements them for dense arrays, the rule packs for structured ones.
 """
@@ -19,7 +19,7 @@ from jaxtyping import Shaped
 
 from tanjax import kernels as dense
 from tanjax._typing import AnyArray, Arraylike, Function
-from tanjax.quantities import Unitful, graphed, labelled
+from tanjax.quantities import Quantity, graphed, labelled
 from tanjax.registry import operation
 from tanjax.units.signatures import not_linear
 
@@ -30,7 +30,7 @@ from ._factorization_checks import of_hermitian, product_of_hermitian
 Square: TypeAlias = Shaped[AnyArray, "*batch n n"]
 
 
-def unit_of_power(raw: Any, a: Unitful, *rest: Arraylike) -> Unitful:
+def unit_of_power(raw: Any, a: Quantity, *rest: Arraylike) -> Quantity:
     """Raise a quantity to a power, and its unit to the same power."""
     power = raw.keywords["t" if "t" in raw.keywords else "n"]
     if not a.label.is_linear:
@@ -98,7 +98,7 @@ def logm(a: Square, *, upper_triangular: bool = False) -> Square:
 def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = False) -> Square:
     r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as in `scipy.linalg`.
 
-    A whole `t` is `matrix_power`. For a traced `t` write `tj.expm(t * tj.logm(a))`.
+    A whole `t` is `matrix_power`. For a traced `t` write `tj.linalg.expm(t * tj.linalg.logm(a))`.
     Negative eigenvalues of a real matrix give nan, as in `sqrtm`.
     **Units:** $u^t$, with `t` rounded to a denominator of at most 1000. **Cost:** one `logm` and
     `expm`.
@@ -153,7 +153,7 @@ def funm_multiply(
 ) -> Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"]:
     r"""`funm_hermitian(a, func) @ b`, without forming that matrix: `b` is `(n,)` or `(..., n, k)`.
 
-        y = tj.funm_multiply(A, b, jnp.sqrt)  # a Gaussian sample with the covariance A
+        y = tj.linalg.funm_multiply(A, b, jnp.sqrt)  # a Gaussian sample with the covariance A
 
     Use it if you need only products with a root, an exponential or another function. Besides one
     `eigh` it takes $O(n^2 k)$. Its gradient takes two products of $n^3$, that of the matrix four.

@@ -26,14 +26,14 @@ from tanjax._typing import (
     Vector,
 )
 from tanjax.arrays import is_structured
-from tanjax.quantities import Unitful, UnitFunction, graphed, labelled
+from tanjax.quantities import Quantity, UnitFunction, graphed, labelled
 from tanjax.registry import operation
 from tanjax.units.signatures import not_linear
 
 from . import _batched as batched, _checks as checks, _norms as norms
 
 
-def unit_of_det(raw: Function, a: Unitful) -> Unitful:
+def unit_of_det(raw: Function, a: Quantity) -> Quantity:
     """Return the determinant of a quantity: its unit to the power of the number of rows."""
     if not a.label.is_linear:
         raise not_linear("det", "a", a.label)
@@ -166,7 +166,7 @@ def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     return jnp.sum(jnp.multiply(a, b))
 
 
-def _unit_of_norm(raw: Any, a: Unitful) -> Unitful:
+def _unit_of_norm(raw: Any, a: Quantity) -> Quantity:
     """Return a norm in the unit of the entries; order 0 is a count."""
     counts = raw.keywords["ord"] == 0 and raw.keywords["ord"] is not False
     return UnitFunction("norm", raw, f"a: u -> {'-' if counts else 'u'}", names=("a",))(a)

@@ -47,7 +47,7 @@ from ._headroom import fits as fits, graphed as graphed
 from ._losses import checked as checked
 from ._operands import unit_of as unit_of
 from ._quantity import (
-    Unitful as Unitful,
+    Quantity as Quantity,
     bits_of as bits_of,
     is_quantity as is_quantity,
     label_of as label_of,

@@ -6,7 +6,7 @@ are exact. A result that fits goes back to exponent 0 with the bits of plain ari
 itself decides: the exponents of two factors are added entry by entry.
 
     multiply(jnp.multiply, jnp.float32(2e30) * kg, jnp.float32(6e24) * kg)
-    # Unitful(1.2e+55, "kg2", scale=182)
+    # Quantity(1.2e+55, "kg2", scale=182)
 
 Sharp edges. Only for concrete, dense operands; every other call returns `NotImplemented`.
 """

@@ -71,7 +71,7 @@ from ._operands import (
     put,
     take,
 )
-from ._quantity import Unitful, is_quantity, split_unit, stored_of, unitful
+from ._quantity import Quantity, is_quantity, split_unit, stored_of, unitful
 from ._range import shift
 
 _MOST_CALLS = 1024  # the key of a sequence holds its length, so the number of keys has no bound
@@ -330,7 +330,7 @@ def _differ(unit: Any, to: Unit) -> bool:
 
 def _number(value: PyTree, to: Unit | None, given: PyTree) -> PyTree:
     """Return the number of an operand in a unit; pure numbers change only to an exponent."""
-    if type(value) is Unitful:
+    if type(value) is Quantity:
         return value.stored if to is None else convert(value.stored, value.label, to)
     if to is None or not to.scale:
         return value

@@ -4,7 +4,7 @@ The labels of operands may have different powers of two. If their numbers are ne
 range, they move to a label that suits all of them, or else the largest. Pure numbers beside
 dimensionless quantities take part.
 
-    centred_label([tj.Unitful(jnp.float16(1.5), "1", -60)], one, pure=[3.0])  # 1, as 3 is larger
+    centred_label([tj.Quantity(jnp.float16(1.5), "1", -60)], one, pure=[3.0])  # 1, as 3 is larger
 
 Sharp edges. Only the labels of tracers are known: the label of the largest scale is taken.
 """

@@ -5,7 +5,7 @@ power of two into the label instead.
 
     >>> import tanjax as tj
     >>> tj.quantity(np.array([1e-68]), "m") * 2.0
-    Unitful([2e-68], "m", scale=-226)
+    Quantity([2e-68], "m", scale=-226)
 
 Sharp edges. A quantity copies NumPy's arrays, because their owner may change them. A single Python
 number stays a Python number, with the range of a float64.
@@ -25,13 +25,13 @@ from tanjax._typing import Arraylike, Natural
 from tanjax.arrays import array_type, frozen, held, holds_array
 from tanjax.units import Unit
 
-from ._quantity import Unitful, unitful
+from ._quantity import Quantity, unitful
 from ._range import NOTHING, measure, measure_pure, shift
 
 
-def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
+def _make_quantity(x: Arraylike, unit: Unit) -> Quantity:
     """Return `x * unit`; a Python integer becomes a float."""
-    if type(x) is Unitful:
+    if type(x) is Quantity:
         return unitful(x.stored, x.label * unit)
     if type(x) is int:
         x = float(x)
@@ -49,7 +49,7 @@ def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
     return unitful(array, unit)
 
 
-def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
+def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Quantity:
     """Return NumPy's numbers with a unit; with a power of two if JAX's dtype does not hold them."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     bits, span = measure(wide), range_of(dtype)
@@ -60,7 +60,7 @@ def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
     return unitful(array, unit)
 
 
-def floating(x: Natural, dtype: DTypeLike) -> Natural | Unitful:
+def floating(x: Natural, dtype: DTypeLike) -> Natural | Quantity:
     """Cast integers for an operation with a floating dtype; return other values unchanged.
 
     **Returns:** a quantity in `2^exponent` if the dtype does not hold them: 70000 in float16.
@@ -83,7 +83,7 @@ def floating(x: Natural, dtype: DTypeLike) -> Natural | Unitful:
         return unitful(jnp.asarray(shift(wide, -exponent), real), units.one.scaled(exponent))
 
 
-def quantity(value: Arraylike | str, unit: Unit | str | Unitful | None = None) -> Unitful:
+def quantity(value: Arraylike | str, unit: Unit | str | Quantity | None = None) -> Quantity:
     """Return a quantity from a text or a value: `quantity("3 km")`, `quantity([1, 2], "m")`.
 
     **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or
@@ -92,7 +92,7 @@ def quantity(value: Arraylike | str, unit: Unit | str | Unitful | None = None) -
     """
     if isinstance(value, str):
         value = _make_quantity(*units.parse_quantity(value))
-    if type(value) is Unitful:
+    if type(value) is Quantity:
         return value if unit is None else value.to(unit)
     if unit is None:
         raise UnitError(

@@ -19,21 +19,21 @@ from collections.abc import Callable, Iterator
 
 from jaxtyping import PyTree
 
-from ._quantity import Unitful
+from ._quantity import Quantity
 
 
 class _Lifting(threading.local):
     """The functions that turn quantities into numbers, innermost last; JAX traces per thread."""
 
     def __init__(self) -> None:
-        self.stack: list[Callable[[Unitful], PyTree]] = []
+        self.stack: list[Callable[[Quantity], PyTree]] = []
 
 
 _LIFTING = _Lifting()
 
 
 @contextlib.contextmanager
-def lifting(number: Callable[[Unitful], PyTree]) -> Iterator[None]:
+def lifting(number: Callable[[Quantity], PyTree]) -> Iterator[None]:
     """Convert quantities that do not fit plain numbers by `number(quantity)` inside the context.
 
     For code whose units are tracked elsewhere, and which closes over quantities.
@@ -45,7 +45,7 @@ def lifting(number: Callable[[Unitful], PyTree]) -> Iterator[None]:
         _LIFTING.stack.pop()
 
 
-def innermost_lift() -> Callable[[Unitful], PyTree] | None:
+def innermost_lift() -> Callable[[Quantity], PyTree] | None:
     """Return the function that turns a quantity into a number here, or `None`."""
     return _LIFTING.stack[-1] if _LIFTING.stack else None
 

@@ -30,11 +30,11 @@ from tanjax._typing import Primal
 from tanjax.units import Unit
 
 from ._conversion import bits_in
-from ._quantity import Unitful, bits_of, is_quantity, unitful
+from ._quantity import Quantity, bits_of, is_quantity, unitful
 from ._range import NOTHING, Bits, measure, shift
 
 
-def settle(stored: PyTree, label: Unit) -> Unitful:
+def settle(stored: PyTree, label: Unit) -> Quantity:
     """Return a result at exponent 0 if its numbers lie well inside, else centred if needed."""
     if not label.scale:
         return unitful(stored, label)
@@ -53,7 +53,7 @@ def settle(stored: PyTree, label: Unit) -> Unitful:
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
 
 
-def labelled(result: PyTree, unit: Unit) -> Unitful:
+def labelled(result: PyTree, unit: Unit) -> Quantity:
     """Label a result of `through_graph`."""
     if is_quantity(result):
         return settle(result.stored, unit.scaled(result.label.scale))
@@ -87,7 +87,7 @@ def unscale(result: PyTree) -> PyTree:
     return like(result, map(unscale, result)) if isinstance(result, list | tuple) else result
 
 
-def rooted(q: Unitful, power: Fraction) -> tuple[Primal, Unit]:
+def rooted(q: Quantity, power: Fraction) -> tuple[Primal, Unit]:
     """Return number and label with an exponent whose product with `power` is whole.
 
     The square root needs this for 2^3 x. A dtype also rounds the power (bfloat16 has 0.668 for

@@ -34,7 +34,7 @@ from tanjax.units.signatures import Operand
 
 from ._conversion import bits_in
 from ._operands import SEQUENCES, Place, flat, is_weak, take
-from ._quantity import Unitful, bits_of, note_bits, unitful
+from ._quantity import Quantity, bits_of, note_bits, unitful
 from ._range import measure, measure_pure
 
 # A traced function that needs concrete values raises these: JAX's type errors are `TypeError`s.
@@ -52,7 +52,7 @@ def has_headroom(
     """
     place = 3 if spread else 2
     for value in values:
-        if type(value) is Unitful:
+        if type(value) is Quantity:
             bits = value._bits
             try:
                 room = bits[place]
@@ -70,7 +70,7 @@ def has_headroom(
 
 def fits(values: Sequence[PyTree], degree: float, spread: bool) -> bool:
     """True if a function of these values, brought to one unit, surely stays in range."""
-    labels = {v.label for v in flat(values) if type(v) is Unitful}
+    labels = {v.label for v in flat(values) if type(v) is Quantity}
     pairs = itertools.combinations(labels, 2) if len(labels) > 1 else ()
     stretch = max((distance(a, b) for a, b in pairs), default=0.0)
     if not has_headroom(values, degree, spread, stretch):
@@ -106,7 +106,7 @@ class Need(NamedTuple):
     def is_seen(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> bool:
         """As `is_met`, after measuring the numbers (2.5 us each): propagated bits are bounds."""
         for value in flat((*args, *kwargs.values())):
-            bits = measure(value.stored) if type(value) is Unitful else None
+            bits = measure(value.stored) if type(value) is Quantity else None
             if bits is not None:
                 note_bits(value, bits)
         return self.is_met(args, kwargs)
@@ -139,17 +139,17 @@ def needed(
 
 def _is_number(value: PyTree) -> bool:
     """True if a value is a quantity of a Python number: it takes the dtype of its partners."""
-    return type(value) is Unitful and is_weak(value.stored)
+    return type(value) is Quantity and is_weak(value.stored)
 
 
 def _hold(
     values: Iterable[PyTree], numbers: Iterable[PyTree], degree: float, stretch: float
 ) -> bool:
     """True if the dtypes of the measured quantities among values hold powers of some numbers."""
-    spans = [range_of(v.dtype) for v in flat(values) if type(v) is Unitful and v._bits]
+    spans = [range_of(v.dtype) for v in flat(values) if type(v) is Quantity and v._bits]
     top = min((span.highest - 2 for span in spans if span is not None), default=math.inf)
     for x in numbers:
-        bits = bits_of(x) if type(x) is Unitful else measure_pure(x)
+        bits = bits_of(x) if type(x) is Quantity else measure_pure(x)
         if bits is not None and max(bits[1], -bits[0]) * degree + stretch > top:
             return False
     return True
@@ -159,7 +159,7 @@ _ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
 _CROWDED = (math.inf, -math.inf, -math.inf, -math.inf)
 
 
-def _room(q: Unitful) -> tuple[float, ...]:
+def _room(q: Quantity) -> tuple[float, ...]:
     """Return the bits of a quantity and by how many digits it may grow; cached in the quantity."""
     bits, span = bits_of(q), range_of(q.dtype)
     if bits is None or span is None:  # only labels are known of tracers

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from tanjax._dtype_range import range_of
 from tanjax.units.signatures import ANY, Found, Operand, Role, unexpected
 
-from ._quantity import Unitful, is_quantity, stored_of
+from ._quantity import Quantity, is_quantity, stored_of
 
 SEQUENCES = (list, tuple)
 NO_ROLE = Role("-")
@@ -39,7 +39,7 @@ def flat(values: Iterable[PyTree]) -> Iterator[PyTree]:
 def unit_of(value: PyTree) -> Found:
     """Return the unit of a value: `ANY` for a literal zero, `None` for plain values."""
     kind = type(value)
-    if kind is Unitful:
+    if kind is Quantity:
         return value.label
     if (kind is int or kind is float) and value == 0:
         return ANY
@@ -107,7 +107,7 @@ def pattern(values: PyTree) -> tuple[PyTree, ...]:
     key: list[PyTree] = []
     for value in values:
         kind = type(value)
-        if kind is Unitful:
+        if kind is Quantity:
             label, stored = id(value.label), value.stored  # immortal: ids are never reused
             key.append(-label if is_weak(stored) else label)
             key.append(type(stored))  # structured arrays have other functions

@@ -6,8 +6,8 @@ units: a tangent has the same unit, a cotangent the inverse unit. JAX needs cota
 static data of the primal. So a structural cotangent has the primal's unit as label (as `jax.grad`
 shows it), and a natural one is in `1/unit`. The four maps translate.
 
-    >>> Unitful(3.0, "km").to("m")
-    Unitful(3000.0, "m")
+    >>> Quantity(3.0, "km").to("m")
+    Quantity(3000.0, "m")
 
 The `label` holds the unit and a power of two. The value is the stored number times this power; its
 exponent is 0 for ordinary values. `_exponents.py` documents when a quantity has another exponent.
@@ -67,10 +67,10 @@ from ._text import number_text
 
 
 @register_array_type()
-class Unitful(AbstractArray):
+class Quantity(AbstractArray):
     """`value` in `unit`: a dense array, a scalar, or a structured array, times a unit.
 
-    `Unitful(number, unit, scale)`, also `Unitful(value=..., unit=...)`, is `number · 2^scale ·
+    `Quantity(number, unit, scale)`, also `Quantity(value=..., unit=...)`, is `number · 2^scale ·
     unit`. Quantities choose the scale themselves: 0 if the dtype holds the numbers.
 
     **Fields:** `stored`, the stored number; `label`, static, a `tj.units.Unit` (or a text such as
@@ -101,11 +101,11 @@ class Unitful(AbstractArray):
     def __init__(
         self,
         stored: PyTree = None,
-        label: Unit | str | Unitful | None = None,
+        label: Unit | str | Quantity | None = None,
         scale: int = 0,
         *,
         value: PyTree = None,
-        unit: Unit | str | Unitful | None = None,
+        unit: Unit | str | Quantity | None = None,
     ) -> None:
         stored, label = (stored if value is None else value), (label if unit is None else unit)
         if type(label) is not Unit:
@@ -178,7 +178,7 @@ class Unitful(AbstractArray):
 
     # -- conversion --------------------------------------------------------------------------
 
-    def to(self, unit: Unit | str | Unitful) -> Unitful:
+    def to(self, unit: Unit | str | Quantity) -> Quantity:
         """Convert to another unit. **Raises:** `UnitError` if the dimensions differ.
 
         The result is right for every magnitude: it has a scale if the dtype does not hold the
@@ -187,7 +187,7 @@ class Unitful(AbstractArray):
         """
         return brought(self, unit if type(unit) is Unit else units.unit(unit))
 
-    def to_value(self, unit: Unit | str | Unitful) -> Arraylike:
+    def to_value(self, unit: Unit | str | Quantity) -> Arraylike:
         """Return `q.to(unit).value`, the number in a unit.
 
         **Raises:** `UnitError`, `ScaleError`.
@@ -221,11 +221,11 @@ class Unitful(AbstractArray):
         push = pushforward_of_destructure(self.stored)
         return unitful(push(structural.stored), self.label.delta)
 
-    def pullback_of_destructure(self, natural: Natural) -> Unitful:
+    def pullback_of_destructure(self, natural: Natural) -> Quantity:
         plain = _in_unit("a cotangent", self, natural, self.label.inverse)
         return unitful(pullback_of_destructure(self.stored)(plain), self.label)
 
-    def pushforward_of_restructure(self, natural: Natural) -> Unitful:
+    def pushforward_of_restructure(self, natural: Natural) -> Quantity:
         plain = _in_unit("a tangent", self, natural, self.label.delta)
         return unitful(pushforward_of_restructure(self.stored)(plain), self.label)
 
@@ -318,13 +318,13 @@ class Unitful(AbstractArray):
 
     def __repr__(self) -> str:
         if not self.label.scale:
-            return f'Unitful({show(self.stored)}, "{self.label}")'
+            return f'Quantity({show(self.stored)}, "{self.label}")'
         text = number_text(self.stored, self.scale, "")
-        return f'Unitful({text}, "{self.label}", scale={self.scale})'
+        return f'Quantity({text}, "{self.label}", scale={self.scale})'
 
 
 # The class is slotted, so its fields are descriptors; a call of one costs a third of `setattr`.
-_fields: Any = Unitful
+_fields: Any = Quantity
 _write_stored, _write_label = _fields.stored.__set__, _fields.label.__set__
 note_bits = _write_bits = _fields._bits.__set__  # derived values may follow the two bits
 _new = object.__new__
@@ -334,19 +334,19 @@ _new = object.__new__
 _fields._quantity_unit = _fields.label
 
 
-def unitful(stored: PyTree, label: Unit, bits: Bits | None = None) -> Unitful:
+def unitful(stored: PyTree, label: Unit, bits: Bits | None = None) -> Quantity:
     """Make a quantity from its fields, without any check, for results.
 
     `bits`: the bits of the stored numbers, if the caller knows them without a measurement.
     """
-    new = _new(Unitful)
+    new = _new(Quantity)
     _write_stored(new, stored)
     _write_label(new, label)
     _write_bits(new, bits)
     return new
 
 
-def bits_of(q: Unitful) -> Bits | None:
+def bits_of(q: Quantity) -> Bits | None:
     """Return the bits of the stored numbers, measured once; None for tracers and integers.
 
     Structured arrays have None, too.
@@ -358,7 +358,7 @@ def bits_of(q: Unitful) -> Bits | None:
     return known[:2] if known else None  # the tuple may also hold the distances from the ends
 
 
-def brought(q: Unitful, unit: Unit) -> Unitful:
+def brought(q: Quantity, unit: Unit) -> Quantity:
     """Convert a quantity to a unit, at exponent 0 if the dtype holds it there, else at another.
 
     **Raises:** `UnitError` if the dimensions differ.
@@ -381,7 +381,7 @@ def brought(q: Unitful, unit: Unit) -> Unitful:
     return unitful(convert(q.stored, label, target), target, bits_in(bits, label, target))
 
 
-def number_in(q: Unitful, unit: Unit) -> Arraylike:
+def number_in(q: Quantity, unit: Unit) -> Arraylike:
     """Return the number of a quantity in a unit, at exponent 0.
 
     **Raises:** `ScaleError` if the dtype does not hold it: an entry would be inf, or all zero.
@@ -403,7 +403,7 @@ def _of_same_kind(number: PyTree, stored: PyTree) -> bool:
     return bool(np.all(np.isfinite(new) >= np.isfinite(old)) and np.any(new) >= np.any(old))
 
 
-def _too_far(q: Unitful, unit: Unit) -> ScaleError:
+def _too_far(q: Quantity, unit: Unit) -> ScaleError:
     return ScaleError(
         message(
             f"value: a number in {unit} does not fit in {q.dtype}.",
@@ -415,9 +415,9 @@ def _too_far(q: Unitful, unit: Unit) -> ScaleError:
     )
 
 
-def _in_unit(what: str, x: Unitful, natural: Arraylike, unit: Unit) -> Arraylike:
+def _in_unit(what: str, x: Quantity, natural: Arraylike, unit: Unit) -> Arraylike:
     """Return the number of a (co)tangent of `x`. **Raises:** `UnitError` unless it is in `unit`."""
-    given = natural.label if type(natural) is Unitful else units.one
+    given = natural.label if type(natural) is Quantity else units.one
     if given.dimension is not unit.dimension:
         raise UnitError(
             message(
@@ -427,31 +427,31 @@ def _in_unit(what: str, x: Unitful, natural: Arraylike, unit: Unit) -> Arraylike
                 hint="a tangent has the unit of its primal, a cotangent the inverse unit.",
             )
         )
-    value = natural.stored if type(natural) is Unitful else natural
+    value = natural.stored if type(natural) is Quantity else natural
     return convert(value, given, unit)
 
 
 # -- the number and the label of any value ---------------------------------------------------------
 
 
-def is_quantity(x: PyTree) -> TypeIs[Unitful]:
+def is_quantity(x: PyTree) -> TypeIs[Quantity]:
     """True if a value, or a node of a tree, is a quantity."""
-    return type(x) is Unitful
+    return type(x) is Quantity
 
 
 def stored_of(x: PyTree) -> Primal:
     """Return the stored number of a quantity, and any other value itself."""
-    return x.stored if type(x) is Unitful else x
+    return x.stored if type(x) is Quantity else x
 
 
 def label_of(x: PyTree) -> Unit | None:
     """Return the unit of a quantity, with its power of two, and `None` for other values."""
-    return x.label if type(x) is Unitful else None
+    return x.label if type(x) is Quantity else None
 
 
 def split_unit(x: PyTree) -> tuple[PyTree, Unit]:
     """Return the number and the unit of a value; the unit of a plain value is 1."""
-    return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
+    return (x.stored, x.label) if type(x) is Quantity else (x, units.one)
 
 
 def taken_apart(tree: PyTree) -> tuple[list[Primal], list[Unit | None], PyTreeDef]:
@@ -487,7 +487,7 @@ def _outside(
         raise UnitError(
             message(
                 f"{name}: a field cannot be a quantity.",
-                hint=f"make it of plain numbers, `tj.Unitful({name}(...), unit)`, or say what "
+                hint=f"make it of plain numbers, `tj.Quantity({name}(...), unit)`, or say what "
                 f'the constructor does to units: `units = "field: u -> u"` in the class.',
             )
         )

@@ -21,7 +21,7 @@ from tanjax.arrays import as_array
 
 from ._exponents import settle, unscale
 from ._losses import checked
-from ._quantity import Unitful, bits_of, is_quantity, unitful
+from ._quantity import Quantity, bits_of, is_quantity, unitful
 from ._range import shift
 
 # The results of these depend on the unit of a number; `tj.jit` compiles them per unit.
@@ -55,14 +55,19 @@ def _is_scaled(x: PyTree) -> bool:
     return is_quantity(x) and bool(x.label.scale)
 
 
-def _is_whole(q: Unitful) -> bool:
+def _is_whole(q: Quantity) -> bool:
     """True if every number is so large that it is an integer."""
     bits, span = bits_of(q), range_of(q.dtype)
     return bits is not None and span is not None and bits[0] + q.scale >= span.digits
 
 
 def _cast(
-    name: str, call: Function, q: Unitful, dtype: DTypeLike, rest: PyTree, kwargs: dict[str, PyTree]
+    name: str,
+    call: Function,
+    q: Quantity,
+    dtype: DTypeLike,
+    rest: PyTree,
+    kwargs: dict[str, PyTree],
 ) -> PyTree:
     """Cast to another dtype; first shift numbers that would leave its range at this exponent."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}

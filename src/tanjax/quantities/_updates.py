@@ -20,7 +20,7 @@ from tanjax.units.signatures import describe_unit
 
 from ._call import UnitFunction
 from ._conversion import convert
-from ._quantity import Unitful, is_quantity, label_of, split_unit, unitful
+from ._quantity import Quantity, is_quantity, label_of, split_unit, unitful
 
 _KEPT = "array: U, values: U -> U kept"
 _SUM = "array: u, values: u -> u"
@@ -32,7 +32,7 @@ class At:
 
     __slots__ = ("q",)
 
-    def __init__(self, q: Unitful) -> None:
+    def __init__(self, q: Quantity) -> None:
         self.q = q
 
     def __getitem__(self, index: PyTree) -> Updates:
@@ -48,7 +48,7 @@ class Updates:
 
     __slots__ = ("index", "q")
 
-    def __init__(self, q: Unitful, index: PyTree) -> None:
+    def __init__(self, q: Quantity, index: PyTree) -> None:
         self.q, self.index = q, index
 
     def __getitem__(self, index: PyTree) -> PyTree:
@@ -56,7 +56,7 @@ class Updates:
 
     def _update(
         self, name: str, signature: str, values: PyTree, kwargs: dict[str, PyTree]
-    ) -> Unitful:
+    ) -> Quantity:
         """Return a copy with entries updated by a function of the array and the values."""
 
         def update(array: PyTree, values: PyTree) -> PyTree:
@@ -75,7 +75,7 @@ class Updates:
             return values
         return unitful(as_array(values) if type(values) is list else values, units.one)
 
-    def get(self, *, fill_value: PyTree = None, **kwargs: PyTree) -> Unitful:
+    def get(self, *, fill_value: PyTree = None, **kwargs: PyTree) -> Quantity:
         """Return the entries at the index; a `fill_value` has the unit, too."""
 
         def get(array: PyTree, fill_value: PyTree = None) -> PyTree:
@@ -86,37 +86,37 @@ class Updates:
         function = UnitFunction("at[...].get", get, "array: U, fill_value: U -> U kept")
         return function.unkept(self.q, self._with_unit(fill_value))
 
-    def set(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def set(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with entries replaced."""
         return self._update("set", _KEPT, self._with_unit(values), kwargs)
 
-    def add(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def add(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with values added."""
         return self._update("add", _SUM, self._with_unit(values), kwargs)
 
-    def subtract(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def subtract(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with values subtracted."""
         return self._update("subtract", _SUM, self._with_unit(values), kwargs)
 
-    def min(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def min(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with the smaller of entry and value."""
         return self._update("min", _KEPT, self._with_unit(values), kwargs)
 
-    def max(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def max(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with the larger of entry and value."""
         return self._update("max", _KEPT, self._with_unit(values), kwargs)
 
-    def multiply(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def multiply(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with entries multiplied by pure numbers."""
         return self._update("multiply", _PRODUCT, values, kwargs)
 
     mul = multiply
 
-    def divide(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def divide(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with entries divided by pure numbers."""
         return self._update("divide", _PRODUCT, values, kwargs)
 
-    def power(self, values: PyTree, **kwargs: PyTree) -> Unitful:
+    def power(self, values: PyTree, **kwargs: PyTree) -> Quantity:
         """Return a copy with powers of entries. **Raises:** `UnitError` if not dimensionless."""
         if not self.q.label.is_dimensionless:
             raise UnitError(
@@ -130,14 +130,14 @@ class Updates:
         raised = _array(number).at[self.index].power(power, **kwargs)
         return unitful(raised, units.one).to(self.q.unit)
 
-    def apply(self, f: Function, **kwargs: PyTree) -> Unitful:
+    def apply(self, f: Function, **kwargs: PyTree) -> Quantity:
         """Return a copy with `f` (of quantities of this unit) applied to entries."""
         unit = self.q.label
         inner = lambda v: _convert_for("at[...].apply", f(unitful(v, unit)), unit)
         return unitful(_array(self.q.stored).at[self.index].apply(inner, **kwargs), unit)
 
 
-def _move_points(update: Function, q: Unitful, values: PyTree) -> Unitful:
+def _move_points(update: Function, q: Quantity, values: PyTree) -> Quantity:
     """Update points of a scale. **Raises:** `UnitError` unless the values are differences."""
     (number, own), to = split_unit(values), q.label
     if not q.label.is_linear:

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 from tanjax._errors import ShapeError, describe, message
 from tanjax._typing import Function, Shape
 from tanjax.arrays import batch_of, broadcast, counted, is_structured, over_batches
-from tanjax.quantities import Unitful
+from tanjax.quantities import Quantity
 
 from ._declaration import Declaration
 from ._table import is_static_value
@@ -107,7 +107,7 @@ def _batch(op: Declaration, place: int, x: PyTree) -> Shape:
 
 def _is_dense(x: PyTree) -> bool:
     """True if an argument is one dense array, of numbers or of quantities."""
-    if type(x) is Unitful:
+    if type(x) is Quantity:
         return not is_structured(x.stored)
     return not is_structured(x) and jax.tree_util.all_leaves([x])
 
@@ -119,7 +119,7 @@ def _has_structure(x: PyTree) -> bool:
 
 
 def _number(x: PyTree) -> PyTree:
-    return x.stored if type(x) is Unitful else x
+    return x.stored if type(x) is Quantity else x
 
 
 def _scalar(op: Declaration, x: PyTree, batch: Shape) -> PyTree:

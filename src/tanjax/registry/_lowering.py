@@ -7,7 +7,7 @@ map is the linear transpose of the rule's pullback. Three lowerings:
 |---|---|---|
 | `linear` | the tangent map is one linear primitive that holds (map, transpose) | default |
 | `public` | `jax.linear_transpose` of the pullback, public API only | fallback, on request |
-| `custom_vjp` | `jax.custom_vjp`: reverse mode only | `tj.as_custom_vjp(op)` |
+| `custom_vjp` | `jax.custom_vjp`: reverse mode only | `tj.rules.as_custom_vjp(op)` |
 
 With `linear`, reverse mode runs exactly the author's pullback with the author's residuals. JAX
 cannot transpose a pullback with a dynamic loop, a callback or another reverse-only rule. Forward

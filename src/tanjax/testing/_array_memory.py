@@ -43,7 +43,7 @@ def check_memory(checker: Checker) -> None:
             checker.recorder.holds(
                 STAGE, f"`{name}` forms the dense {m}x{n} array silently.",
                 not _forms(query, x, m, n),
-                hint="leave it to the default, or form it by `tj.densified`: both follow the "
+                hint="leave it to the default, or form it by `tj.rules.densified`: both follow the "
                 "policy of `tj.densify`.",
             )  # fmt: skip
     if wrote(x, "pullback_of_destructure") and wrote(x, "apply"):

@@ -64,7 +64,7 @@ def check_inplace(
     if any(map(mutation.is_ref, jax.tree.leaves(args))):
         raise MutationError(
             f"check_inplace: {f.name} must be checked on arrays; the kit makes the Refs.\n"
-            "Hint: pass their values, `tj.freeze(ref)` or `ref[...]`."
+            "Hint: pass their values, `tj.refs.freeze(ref)` or `ref[...]`."
         )
     chosen = choose("check_inplace", INPLACE_MODES, modes, skip)
     require_double(f.name, args)

@@ -14,7 +14,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.quantities import Unitful
+from tanjax.quantities import Quantity
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, collected from calls
 NOBODY: object = object()  # no argument is this object
@@ -208,7 +208,7 @@ def all_finite(out: PyTree) -> bool:
 
 
 def is_immutable(x: PyTree) -> bool:
-    kind = type(x.stored) if type(x) is Unitful else type(x)
+    kind = type(x.stored) if type(x) is Quantity else type(x)
     return kind in ARRAYS or kind in _NUMBERS
 
 

@@ -5,7 +5,7 @@ output and their contents afterwards. Cotangents and tangents of a Ref are those
 natural. The contents afterwards are written once the derivative is computed. The layer above
 (`tanjax.mutation`) makes the function pure.
 
-Sharp edges. A tangent in Refs is structural, like that of `tj.zero_tangent(ref)`. As in `jax.jvp`,
+Sharp edges. A tangent in Refs is structural, like that of `tj.tangents.zero_tangent(ref)`. As in `jax.jvp`,
 the tangent of the state afterwards overwrites it.
 """
 
@@ -70,7 +70,7 @@ def in_fields(where: str, x: PyTree, tangent: PyTree) -> Structural:
                 f"{where}: a tangent in Refs does not have the fields of its primal.",
                 f"primal: {describe(x)}",
                 f"tangent: {describe(tangent)}",
-                hint="`tj.zero_tangent(ref)` makes one; a natural tangent is an array.",
+                hint="`tj.tangents.zero_tangent(ref)` makes one; a natural tangent is an array.",
             )
         )
     return tree.unflatten(got)

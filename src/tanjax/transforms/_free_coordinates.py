@@ -5,7 +5,7 @@ stored number. But a `Symmetric` stores its entries twice and a `Triangular` sto
 sampler leaves the symmetric matrices, and Newton's method gets a singular system. A vector of free
 numbers has neither fault:
 
-    to_vector, from_vector, log_determinant = tj.free_coordinates(params)
+    to_vector, from_vector, log_determinant = tj.tangents.free_coordinates(params)
     log_density = lambda v: log_posterior(from_vector(v)) + log_determinant(v)
 
 Sharp edge. In some types several sets of fields stand for one matrix (`LowRank`, `Kronecker`,

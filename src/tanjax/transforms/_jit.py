@@ -28,7 +28,7 @@ from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function, Primal
 from tanjax.quantities import (
-    Unitful,
+    Quantity,
     bits_in,
     convert,
     is_quantity,
@@ -79,7 +79,7 @@ _FAR = {jnp.dtype(jnp.float16): 1.0, jnp.dtype(jnp.float64): 1e30, jnp.dtype(jnp
 _FAR_OTHERWISE = 1.01e9
 
 
-def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
+def _convert_to_anchor(x: Quantity, unit: Any, target: Any) -> Quantity:
     """Convert a quantity to the unit of a first call.
 
     **Raises:** `UnitError` if it may overflow or underflow there.
@@ -98,7 +98,7 @@ def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
 def _pattern(args: Args, kwargs: Kwargs) -> tuple[Key, list[Leaf], PyTreeDef, Units]:
     """Return a key of arguments with convertible units, the leaves, their tree, their units."""
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
-    units = [x.label if type(x) is Unitful else None for x in leaves]
+    units = [x.label if type(x) is Quantity else None for x in leaves]
     kinds = tuple(u and (u.dimension if u.is_linear else u) for u in units)
     return (treedef, kinds), leaves, treedef, units
 
@@ -372,8 +372,8 @@ def jit(
     over- and underflow as with `jax.jit`. `check`: the checks for which a call waits. `"late"`: all
     except those of results that a loop hands back, which may be wrong for 9 calls before the
     warning; `"now"`: all; `"off"`: none, arguments are only compared with earlier ones. `passes`:
-    functions that rewrite the program first, in this order: `tj.passes`, or any function of a
-    function, for example a `tj.Interpreter`.
+    functions that rewrite the program first, in this order: `tj.programs.passes`, or any function of a
+    function, for example a `tj.programs.Interpreter`.
 
     **Returns:** a compiled function.
 

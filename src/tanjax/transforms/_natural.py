@@ -93,7 +93,7 @@ def _check_in_tangent_space(where: str, x: PyTree, n: Arraylike, t: PyTree) -> N
             message(
                 f"{where}: the tangent is not tangent to {describe(x)}.",
                 "why: it has entries where the structure has none.",
-                hint="project it with `tj.project(x, tangent)` if that is meant.",
+                hint="project it with `tj.tangents.project(x, tangent)` if that is meant.",
             )
         )
 

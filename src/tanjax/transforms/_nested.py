@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from jaxtyping import PyTree
 
 from tanjax._typing import Primal
-from tanjax.quantities import Unitful, unitful
+from tanjax.quantities import Quantity, unitful
 from tanjax.units import Unit
 
 from ._arguments import ARRAYS
@@ -23,7 +23,7 @@ def take_apart(box: Box, layout: Layout, units: Units, values: list[Primal]) -> 
     layout.append((len(units), *box))  # so that no two trees have one layout
     for x in box.values():
         kind = type(x)
-        if kind is Unitful:
+        if kind is Quantity:
             units.append(x._quantity_unit)
             values.append(x.stored)
         elif kind is dict:

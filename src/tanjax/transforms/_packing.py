@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from tanjax._typing import Function, Primal
 from tanjax.arrays import fact, is_inexact, is_structured
-from tanjax.quantities import Unitful, is_quantity, shift, taken_apart, unitful
+from tanjax.quantities import Quantity, is_quantity, shift, taken_apart, unitful
 
 MANY = 4  # quantities: from 4 on, taking them apart in Python is faster than in JAX
 
@@ -40,7 +40,7 @@ jax.tree_util.register_pytree_node(Packed, lambda x: (x.values, x.labels), Packe
 
 def pack(out: PyTree) -> PyTree:
     """Separate a quantity, or results with `MANY`, from their units; return others as they are."""
-    if type(out) is Unitful:
+    if type(out) is Quantity:
         return Packed((None, out.label), (out.stored,))
     values, units, treedef = taken_apart(out)
     if len(units) - units.count(None) < MANY:

@@ -2,7 +2,7 @@
 
     >>> from tanjax.units import constants
     >>> constants.c, constants.uncertainty("c")
-    (Unitful(299792458.0, "m / s"), 0.0)
+    (Quantity(299792458.0, "m / s"), 0.0)
 
 Every name of CODATA is an attribute in snake case (`constants.neutron_mass`). Common constants also
 have a symbol (`c`, `h`, `hbar`, `G`, `e`, `m_e`, `k_B`, `N_A`, `epsilon_0`, …). Values and release

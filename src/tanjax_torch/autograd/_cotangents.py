@@ -158,7 +158,7 @@ def _no_coordinates(a: PyTree, b: PyTree) -> CotangentError:
     return CotangentError(
         message(
             f"backward: a gradient in coordinates of {describe(a)} meets {describe(b)}.",
-            hint="`tj.natural(x, gradient)` on the arrays makes a matrix of it.",
+            hint="`tj.tangents.natural(x, gradient)` on the arrays makes a matrix of it.",
         )
     )
 

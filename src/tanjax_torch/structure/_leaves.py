@@ -1,7 +1,7 @@
 """Structured tensors as torch keeps them: leaves, copies, files, trees.
 
 * A leaf gets a hook that turns a matrix that arrives as its gradient into a structural one
-  (`tj.pullback_of_destructure`). All ways to require a gradient install it.
+  (`tj.tangents.pullback_of_destructure`). All ways to require a gradient install it.
 * For `torch.func` a structured tensor is the tree of its fields. So `torch.func.grad` agrees with
   `jax.grad`, and `torch.func.vmap` maps over the leading axes of all fields.
 """

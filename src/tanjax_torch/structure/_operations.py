@@ -275,7 +275,7 @@ def eigh(a: Payload, UPLO: str = "L", compute_v: bool = True) -> tuple[Payload, 
     if not is_structured(vectors):
         return values, vectors
     order = jnp.argsort(stored_of(values), -1)
-    vectors = densified(vectors, "linalg.eigh", "ask for `eigvalsh`, or take `tj.eigh`")
+    vectors = densified(vectors, "linalg.eigh", "ask for `eigvalsh`, or take `tj.linalg.eigh`")
     return _in_order(values, order), jnp.take_along_axis(vectors, order[..., None, :], -1)
 
 
@@ -299,7 +299,7 @@ def svd(
         return NotImplemented
     u, values, vh = ops.svd(a, full_matrices=False)
     order = jnp.argsort(-stored_of(values), -1)
-    hint = "ask for `svdvals`, or take `tj.svd`"
+    hint = "ask for `svdvals`, or take `tj.linalg.svd`"
     u, vh = (densified(x, "linalg.svd", hint) if is_structured(x) else x for x in (u, vh))
     u = jnp.take_along_axis(u, order[..., None, :], -1)
     return u, _in_order(values, order), jnp.take_along_axis(vh, order[..., :, None], -2)

@@ -99,7 +99,7 @@ def _fitted(op: OpOverload, held: Payload | None, out: Outcome) -> Outcome:
         raise TensorError(
             message(
                 f"{op}: {describe(held)} cannot hold {describe(out)} in place.",
-                hint="use the operation that is not in place, or `tj.project` first.",
+                hint="use the operation that is not in place, or `tj.tangents.project` first.",
             )
         )
     return jax.tree.map(lambda h, x: jnp.asarray(x, h.dtype), held, out)

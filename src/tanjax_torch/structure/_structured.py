@@ -25,7 +25,7 @@ from torch._ops import OpOverload
 from tanjax._errors import NoRuleError, UnitError, message
 from tanjax.arrays import Dense, array_type, densified, is_structured
 from tanjax.frontends import lift
-from tanjax.quantities import Unitful, convert, is_quantity, stored_of, unitful
+from tanjax.quantities import Quantity, convert, is_quantity, stored_of, unitful
 from tanjax.units import one
 from tanjax_torch._typing import Args, Argument, Function, Kwargs, Op, Outcome, Payload
 from tanjax_torch.arguments._keys import drawn_key, next_key, under_trace
@@ -112,7 +112,7 @@ def _with_units(op: OpOverload, args: Args, kwargs: Kwargs) -> Outcome:
     """Run the dense entry, interpreted for units."""
     entry: Entry | None = dense_entry(op) or decomposed(op)
     if entry is None:
-        raise no_rule(op, (Unitful,))
+        raise no_rule(op, (Quantity,))
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     moving = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array) or is_structured(x)]
 

@@ -14,7 +14,7 @@ import torch
 from tanjax._errors import message
 from tanjax._typing import AnyArray
 from tanjax.arrays import registered_array_types
-from tanjax.quantities import Unitful
+from tanjax.quantities import Quantity
 from tanjax.units import Unit, unit
 
 from ._plain import TensorError, copied, plain
@@ -62,8 +62,8 @@ def loaded(x: Saved) -> AnyArray | Part:
         )
     fields = {name: loaded(field) for name, field in x["fields"].items()}
     kind = kinds[x["type"]]
-    if kind is Unitful:
-        return Unitful(**fields)
+    if kind is Quantity:
+        return Quantity(**fields)
     made: Any = object.__new__(kind)  # as pickle does: a constructor may take other arguments
     for name, field in fields.items():
         object.__setattr__(made, name, field)

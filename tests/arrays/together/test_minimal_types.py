@@ -67,10 +67,10 @@ def test_operations_are_right_on_types_that_say_little(a):
         lambda a: a @ a,
         lambda a: a @ DIAGONAL,
         lambda a: DIAGONAL @ a,
-        lambda a: tj.sum(a, axis=0),
-        lambda a: tj.sum(a, axis=1),
+        lambda a: tj.linalg.sum(a, axis=0),
+        lambda a: tj.linalg.sum(a, axis=1),
         lambda a: jax.vmap(lambda x: x @ a)(jnp.asarray(M)),
-        lambda a: tj.quadratic_form(a, jnp.asarray(X)),
+        lambda a: tj.linalg.quadratic_form(a, jnp.asarray(X)),
         lambda a: tj.dot(a, DIAGONAL),
         lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(a @ x)))(jnp.asarray(X)),
     )
@@ -95,7 +95,7 @@ class Weighted(tj.AbstractArray):
     """`diag(w s)`, with `s` from 1 to `10**-decades`: the condition of J."""
 
     w: jax.Array
-    decades: float = tj.static_field()
+    decades: float = tj.rules.static_field()
 
     @property
     def s(self):
@@ -116,7 +116,7 @@ class Holds(tj.AbstractArray):
         return tj.destructure(self.inner)
 
     def pullback_of_restructure(self, structural):
-        return tj.pullback_of_restructure(self.inner)(structural.inner)
+        return tj.tangents.pullback_of_restructure(self.inner)(structural.inner)
 
 
 tj.matmul.implementation(Weighted, Weighted)(Weighted.times)
@@ -155,7 +155,7 @@ def test_a_structural_gradient_never_squares_the_condition(dtype, decades):
             "nested": (loss(lambda a: Holds(a) @ Holds(b), lambda c: c.inner), want),
             "hybrid": (loss(lambda a: product(a, b)), want),
             "forward": (forward, a.times(b).w),
-            "pullback": (tj.rrule(tj.matmul, a, b)[1](a)[0].w, a.w * b.w * a.s),
+            "pullback": (tj.rules.rrule(tj.matmul, a, b)[1](a)[0].w, a.w * b.w * a.s),
         }
 
     for name, (got, want) in roads(a, b).items():
@@ -215,7 +215,7 @@ def test_gradients_with_an_integer_pattern():
     np.testing.assert_allclose(hessian[i, j, i, j], dense[i, j, i, j], rtol=1e-14)
     moved = tj.jvp(f, (a,), (natural,))[1]
     np.testing.assert_allclose(moved, jnp.sum(want * want), rtol=1e-14)
-    np.testing.assert_allclose(tj.destructure(tj.restructure(a, want)), want, rtol=1e-14)
+    np.testing.assert_allclose(tj.destructure(tj.tangents.restructure(a, want)), want, rtol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def both_sides(a, x):
 def both_sides_rule(a, x):
     def both_sides_pullback(bars):
         left, right = bars
-        return tj.Sum(tj.Outer(left, x), tj.Outer(x, right)), a.mT @ left + a @ right
+        return tj.tangents.Sum(tj.Outer(left, x), tj.Outer(x, right)), a.mT @ left + a @ right
 
     return both_sides.primal(a, x), both_sides_pullback
 
@@ -359,7 +359,7 @@ def test_no_dense_array_where_a_query_tells_enough(kind):
         lambda a: jax.grad(loss)(a),
         lambda a: jax.grad(lambda a: sum(map(jnp.sum, both_sides(a, VECTOR))))(a),
         lambda a: jax.grad(tj.trace)(a),
-        lambda a: jax.grad(tj.sum)(a),
+        lambda a: jax.grad(tj.linalg.sum)(a),
         lambda a: jax.jvp(jax.grad(loss), (a,), (a,)),
     ]
     if kind is not Reflection:  # a tangent of a reflection is none, and dense by definition
@@ -367,8 +367,8 @@ def test_no_dense_array_where_a_query_tells_enough(kind):
             lambda a: tj.jvp(product, (a,), (a,))[1],
             lambda a: tj.jvp(product, (a,), (tj.Diagonal(VECTOR),))[1],
             lambda a: tj.linearize(product, a)[1](a),
-            lambda a: tj.project(a, tj.Outer(VECTOR, VECTOR)),
-            lambda a: tj.restructure(a, tj.Diagonal(VECTOR)),
+            lambda a: tj.tangents.project(a, tj.Outer(VECTOR, VECTOR)),
+            lambda a: tj.tangents.restructure(a, tj.Diagonal(VECTOR)),
             lambda a: tj.grad(loss)(a),
         ]
     for i, call in enumerate(calls):
@@ -384,8 +384,8 @@ def test_no_dense_array_where_a_query_tells_enough(kind):
         tj.Outer(jnp.stack([VECTOR, VECTOR**2], 1), jnp.stack([VECTOR, VECTOR], 1)),
         tj.Outer(VECTOR, VECTOR**2),
         tj.Diagonal(VECTOR),
-        tj.Sum(tj.Outer(VECTOR, VECTOR), tj.Scaled(tj.Diagonal(VECTOR), 3.0)),
-        tj.Scaled(tj.Sum(tj.Outer(VECTOR, VECTOR**2), tj.Zero((N, N))), -0.5),
+        tj.tangents.Sum(tj.Outer(VECTOR, VECTOR), tj.Scaled(tj.Diagonal(VECTOR), 3.0)),
+        tj.Scaled(tj.tangents.Sum(tj.Outer(VECTOR, VECTOR**2), tj.Zero((N, N))), -0.5),
     ],
     ids=["columns", "vectors", "diagonal", "sum", "nested"],
 )
@@ -393,8 +393,8 @@ def test_no_dense_array_where_a_query_tells_enough(kind):
 def test_thin_cotangents_and_tangents_become_fields_without_a_dense_array(kind, thin):
     a, dense = kind(VECTOR), thin.to_dense()
     with tj.densify("error"):
-        got = tj.pullback_of_destructure(a)(thin)
-        moved = None if kind is Reflection else tj.pushforward_of_restructure(a)(thin)
+        got = tj.tangents.pullback_of_destructure(a)(thin)
+        moved = None if kind is Reflection else tj.tangents.pushforward_of_restructure(a)(thin)
     want = jax.vjp(lambda a: a.to_dense(), a)[1](dense)[0]
     jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12), got, want)
     if moved is not None:
@@ -408,7 +408,7 @@ def test_the_sides_of_a_thin_cotangent_are_not_exchanged(columns):
     left, right = jnp.cos(jnp.arange(2.0 * columns)), jnp.sin(jnp.arange(3.0 * columns))
     thin = tj.Outer(left.reshape(2, columns), right.reshape(3, columns))
     with tj.densify("error"):
-        got = tj.pullback_of_destructure(a)(thin)
+        got = tj.tangents.pullback_of_destructure(a)(thin)
     want = jax.vjp(lambda a: a.to_dense(), a)[1](thin.to_dense())[0]
     jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, rtol=1e-12), got, want)
 
@@ -417,20 +417,20 @@ def test_a_complex_multiple_is_pulled_back_whole():
     """Its real part is not that of what is multiplied."""
     thin = tj.Scaled(jnp.full((N, N), 1 + 2j), 1j)
     with tj.densify("allow"):
-        got = tj.pullback_of_destructure(Entries(VECTOR))(thin)
+        got = tj.tangents.pullback_of_destructure(Entries(VECTOR))(thin)
     np.testing.assert_allclose(got.d, -2.0 * jnp.ones(N), rtol=1e-12)
 
 
 def test_a_tangent_that_is_none_is_refused_without_a_dense_array():
     a = Entries(VECTOR)
-    with tj.densify("error"), pytest.raises(tj.CotangentError, match="not tangent"):
+    with tj.densify("error"), pytest.raises(tj.errors.CotangentError, match="not tangent"):
         tj.jvp(lambda a: a @ VECTOR, (a,), (tj.Outer(VECTOR, VECTOR),))
 
 
 def test_the_default_maps_speak_where_they_form_an_array():
     a = Entries(VECTOR)
-    masked = tj.Masked(tj.Outer(VECTOR, VECTOR), "lower")
+    masked = tj.tangents.Masked(tj.Outer(VECTOR, VECTOR), "lower")
     with tj.densify("error"), pytest.raises(tj.NoRuleError, match="pullback_of_destructure"):
-        tj.pullback_of_destructure(a)(masked)
+        tj.tangents.pullback_of_destructure(a)(masked)
     with tj.densify("error"), pytest.raises(tj.NoRuleError, match="pushforward_of_destructure"):
-        tj.project(Reflection(VECTOR), tj.Outer(VECTOR, VECTOR))
+        tj.tangents.project(Reflection(VECTOR), tj.Outer(VECTOR, VECTOR))

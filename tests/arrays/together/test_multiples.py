@@ -14,7 +14,7 @@ from tanjax.testing import ARRAY_MODES, Samples, examples_of
 
 SAME_TYPE = (
     tj.Diagonal, tj.Symmetric, tj.Hermitian, tj.Fill, tj.Zero, tj.Scaled, tj.LowRank,
-    tj.LowRankUpdate, tj.Kronecker, tj.BlockDiagonal, tj.Outer, tj.Masked,
+    tj.LowRankUpdate, tj.Kronecker, tj.BlockDiagonal, tj.Outer, tj.tangents.Masked,
 )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_entrywise_products_keep_the_sparser_side():
     """Whichever side it stands on."""
     s = tj.Symmetric(jnp.array([[1.0, 2.0], [2.0, 5.0]]))
     for sparse in (tj.Diagonal([1.0, 3.0]), tj.Zero((2, 2))):
-        for a, b in ((s, sparse), (sparse, s), (tj.Sum(s), sparse)):
+        for a, b in ((s, sparse), (sparse, s), (tj.tangents.Sum(s), sparse)):
             with tj.densify("error"):
                 assert type(a * b) is type(sparse)
                 assert_is(a * b, a.to_dense() * b.to_dense())
@@ -143,7 +143,7 @@ def test_gradients_by_real_linear_fields_under_a_complex_factor(kind, uplo):
 
     def loss(form, data, factor):
         a = form(tj.Scaled(kind(data, uplo), factor))
-        calls = tj.trace(a), tj.norm(a), tj.quadratic_form(a, x), jnp.sum(a @ x)
+        calls = tj.trace(a), tj.norm(a), tj.linalg.quadratic_form(a, x), jnp.sum(a @ x)
         return sum(w * (jnp.sin(jnp.real(y)) + jnp.cos(jnp.imag(y) + 0.3))
                    for w, y in zip((1.0, 0.7, -1.3, 0.9), calls, strict=True))  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_least_norm_tangent_of_a_scaled_triangle_keeps_its_storage():
     """J⁺ of a matrix that no such array can have is the pseudo-inverse of J, and hides nothing."""
     with tj.densify("allow"):
         x = tj.Scaled(tj.Triangular(Samples(4).normal(2, 2)), jnp.asarray(1.7))
-        tangent = tj.pushforward_of_restructure(x)(jnp.asarray([[0.2, -1.0], [0.7, 1.5]]))
+        tangent = tj.tangents.pushforward_of_restructure(x)(jnp.asarray([[0.2, -1.0], [0.7, 1.5]]))
         assert tangent.matrix.data[0, 1] == 0.0
         others = tuple(mode for mode in ARRAY_MODES if mode != "maps")
         assert tj.testing.check_array_type(x, modes=("maps",), skip=others).worst_error < 1e-9

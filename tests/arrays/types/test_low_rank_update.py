@@ -54,4 +54,4 @@ def test_hermitian_update_of_a_real_matrix_is_the_symmetric_one_and_takes_batche
 def test_an_operation_on_hermitian_matrices_points_to_the_hermitian_update():
     update = tj.LowRankUpdate(tj.Diagonal(NOISE.astype(complex)), CHANNEL)
     with pytest.raises(tj.ShapeError, match=r"LowRankUpdate\.hermitian"):
-        tj.eigvalsh(update)
+        tj.linalg.eigvalsh(update)

@@ -16,7 +16,7 @@ def test_symmetric_part_of_an_outer_product_is_that_of_the_dense_one(columns):
     like = tj.Symmetric(jnp.zeros((3, 3)))
 
     def by_map(left, right):
-        return tj.pullback_of_destructure(like)(tj.Outer(left, right)).data
+        return tj.tangents.pullback_of_destructure(like)(tj.Outer(left, right)).data
 
     def by_hand(left, right):
         product = left @ right.T

@@ -140,7 +140,7 @@ def test_functions_among_the_leaves_are_held_fixed():
     """`jax.grad` refuses such a Module; the gradient says `None` of what is no array."""
 
     class Scaled(eqx.Module):
-        length: tj.Unitful
+        length: tj.Quantity
         net: eqx.nn.MLP
         note: str = "text"
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.core
 
 
 def table(f, *args):
-    return tj.passes.cost(tj.capture(f)(*args))
+    return tj.programs.passes.cost(tj.capture(f)(*args))
 
 
 A, X = jnp.eye(8) * 2, jnp.ones(8)
@@ -72,7 +72,7 @@ def test_lapack_counts():
     a = jnp.eye(n)
     (lu,) = table(tj.logdet, a)
     assert 2 * n**3 / 3 < lu.flops < 0.9 * n**3
-    cholesky = table(lambda a: tj.cholesky(tj.Symmetric(a)), a).rows[-1]
+    cholesky = table(lambda a: tj.linalg.cholesky(tj.Symmetric(a)), a).rows[-1]
     assert n**3 / 3 < cholesky.flops < 0.6 * n**3
     assert cholesky.name == "cholesky[Symmetric]"
 
@@ -86,15 +86,15 @@ def test_shared_factorization_lowers_the_cost():
         return d @ tj.solve(k, d) + tj.logdet(k)
 
     program = tj.capture(f)(d, u)
-    shared = tj.passes.share_factorizations.rewrite(program)
-    before, after = (tj.passes.cost(p).total.flops for p in (program, shared))
+    shared = tj.programs.passes.share_factorizations.rewrite(program)
+    before, after = (tj.programs.passes.cost(p).total.flops for p in (program, shared))
     assert after < 0.7 * before
 
 
 def test_lost_structure():
     """Where an array becomes dense, and in which line."""
     with tj.densify("allow"):
-        found = table(lambda d: tj.svd(tj.Tridiagonal(d[1:], d, d[1:])).S, X)
+        found = table(lambda d: tj.linalg.svd(tj.Tridiagonal(d[1:], d, d[1:])).S, X)
     (row,) = [row for row in found if row.lost]
     assert row.lost == ("Tridiagonal",)
     assert row.name == "svd[densify[Tridiagonal]]"
@@ -112,5 +112,5 @@ def test_cost_table_prints_on_a_console_and_as_text():
 
 
 def test_cost_of_a_function_is_refused():
-    with pytest.raises(tj.CaptureError, match=r"tj\.capture"):
-        tj.passes.cost(lambda x: x)
+    with pytest.raises(tj.errors.CaptureError, match=r"tj\.capture"):
+        tj.programs.passes.cost(lambda x: x)

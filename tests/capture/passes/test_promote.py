@@ -12,7 +12,7 @@ from passes_support import assert_agrees, names
 
 pytestmark = pytest.mark.core
 
-promote = tj.passes.promote
+promote = tj.programs.passes.promote
 
 
 def closed_over(d, x):
@@ -51,7 +51,7 @@ CASES = {
     "kept between": (lambda d, x: tj.solve(tj.inv(jnp.diag(d)), x), "dx",
                      "inv[Diagonal] solve[Diagonal]"),
     "dense again outside": (lambda d: tj.inv(jnp.diag(d)), "d", "inv[Diagonal]"),
-    "cholesky": (lambda a, x: tj.cholesky(a @ a.T) @ x, "ax",
+    "cholesky": (lambda a, x: tj.linalg.cholesky(a @ a.T) @ x, "ax",
                  "cholesky[Symmetric] matmul[Triangular]"),
     "closed over": (closed_over, "dx", "scan[Diagonal] solve[Diagonal]"),
     "closed over by JAX": (closed_over_by_jax, "dx", "scan solve[Diagonal]"),
@@ -76,12 +76,12 @@ UNCHANGED = {
     "odd of differences": (lambda x: tj.det(jnp.exp(x[:, None] - x)), "x"),
     "added to rows": (lambda a, x: tj.logdet(a + a.T + x), "ax"),
     "two rows": (lambda x, y, a: tj.logdet((x[:, None] - y) ** 2 + 9 * jnp.eye(4)), "xya"),
-    "eigenvalues in order": (lambda d: tj.eigh(jnp.diag(d)).eigenvalues, "d"),
+    "eigenvalues in order": (lambda d: tj.linalg.eigh(jnp.diag(d)).eigenvalues, "d"),
     "not for an operation": (lambda a: jnp.linalg.inv(a + a.T), "a"),
     "only a product": (lambda a, x: tj.matmul(a + a.T, x), "ax"),
     "typed already": (lambda d, x: tj.solve(tj.Diagonal(d), x), "dx"),
     "cholesky of negative factors": (
-        lambda a: tj.cholesky(jnp.kron(-a @ a.T, -jnp.eye(2))), "a"),
+        lambda a: tj.linalg.cholesky(jnp.kron(-a @ a.T, -jnp.eye(2))), "a"),
 }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_with_other_passes(given):
         k = a @ a.T
         return x @ (tj.inv(k) @ x) + tj.logdet(k)
 
-    passes = [tj.passes.reassociate, promote, tj.passes.share_factorizations]
+    passes = [tj.programs.passes.reassociate, promote, tj.programs.passes.share_factorizations]
     new = functools.reduce(lambda p, apply: apply.rewrite(p), passes, tj.capture(f)(a, x))
     assert "factorize[Symmetric]" in names(new)
     assert "inv" not in names(new)

@@ -10,7 +10,7 @@ from passes_support import assert_agrees, names
 
 pytestmark = pytest.mark.core
 
-share = tj.passes.share_factorizations
+share = tj.programs.passes.share_factorizations
 definite = lambda s: tj.Symmetric(s, definite=True)
 
 
@@ -21,9 +21,9 @@ def both(s, x):
 
 def everything(s, x):
     a = definite(s)
-    quadratic, logarithm = tj.inv_quad_logdet(a, x)
-    results = tj.slogdet(a), tj.det(a), tj.inv(a), tj.factorize(a).solve(x)
-    return quadratic, logarithm, results, tj.cholesky(a) @ x, tj.solve(a, x)
+    quadratic, logarithm = tj.linalg.inv_quad_logdet(a, x)
+    results = tj.linalg.slogdet(a), tj.det(a), tj.inv(a), tj.factorize(a).solve(x)
+    return quadratic, logarithm, results, tj.linalg.cholesky(a) @ x, tj.solve(a, x)
 
 
 def steps(scan, a, x):
@@ -88,7 +88,7 @@ def low_rank(s, d, u, x):
 
 def dense(a, x):
     """The derivative of a determinant where the matrix is singular is the adjugate: not by LU."""
-    return tj.solve(a, x), tj.slogdet(a), tj.inv(a), tj.det(a)
+    return tj.solve(a, x), tj.linalg.slogdet(a), tj.inv(a), tj.det(a)
 
 
 ALL = "inv_quad_logdet* slogdet* det* inv* cholesky* matmul[Triangular] solve*"
@@ -153,14 +153,14 @@ def test_derivative_of_the_root(given):
 
     def f(s, x):
         a = definite(s)
-        return jnp.sum(jnp.sin(tj.cholesky(a) @ x)) + tj.logdet(a)
+        return jnp.sum(jnp.sin(tj.linalg.cholesky(a) @ x)) + tj.logdet(a)
 
     new = share.rewrite(tj.capture(f)(s, x))
     assert "cholesky[Factorization]" in names(new)
     want, got = (jax.jit(jax.hessian(g))(s, x) for g in (f, new))
     np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
-    by_type = lambda a, x: jnp.sum(tj.cholesky(a) @ x) + tj.logdet(a)
+    by_type = lambda a, x: jnp.sum(tj.linalg.cholesky(a) @ x) + tj.logdet(a)
     new = share.rewrite(tj.capture(by_type)(definite(s), x))
     want, got = (jax.grad(g)(definite(s), x).data for g in (by_type, new))
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
@@ -174,7 +174,7 @@ def test_complex_root():
 
     def f(h, z):
         a = tj.Hermitian(h, definite=True)
-        return jnp.real(jnp.vdot(z, tj.cholesky(a) @ z)) + tj.logdet(a)
+        return jnp.real(jnp.vdot(z, tj.linalg.cholesky(a) @ z)) + tj.logdet(a)
 
     new = share.rewrite(tj.capture(f)(h, z))
     assert names(new)[0] == "factorize[Hermitian]"
@@ -208,13 +208,13 @@ def test_the_root_is_refused(given):
     """No Cholesky factor is among the factors of LU."""
     f = tj.factorize(given["a"])
     assert not f.has_root
-    with pytest.raises(tj.ShapeError, match=r"tj\.cholesky"):
+    with pytest.raises(tj.ShapeError, match=r"tj\.linalg\.cholesky"):
         f.root()
 
 
 def test_pass_refuses_what_is_no_function_by_name():
     """What is no function or program is refused by name."""
-    with pytest.raises(tj.CaptureError, match="share_factorizations"):
+    with pytest.raises(tj.errors.CaptureError, match="share_factorizations"):
         share(3)
-    with pytest.raises(tj.CaptureError, match="rewrite"):
+    with pytest.raises(tj.errors.CaptureError, match="rewrite"):
         share.rewrite(both)

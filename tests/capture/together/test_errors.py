@@ -58,7 +58,7 @@ def test_static_values_that_cannot_be_hashed():
         program(X, Unhashable())
     assert HERE in notes(error)
 
-    class Holder(metaclass=tj.CaptureMeta):
+    class Holder(metaclass=tj.programs.CaptureMeta):
         def __init__(self, wires):
             self.wires = wires
 
@@ -74,14 +74,14 @@ class Unhashable:
         return 2
 
 
-class Wrong(tj.Interpreter):
+class Wrong(tj.programs.Interpreter):
     """Handlers that return what does not fit."""
 
-    @tj.handles("sin")
+    @tj.programs.handles("sin")
     def sin(self, equation, x):
         return x, x
 
-    @tj.handles("cos")
+    @tj.programs.handles("cos")
     def cos(self, equation, x):
         return x[:2]
 
@@ -127,21 +127,33 @@ def test_an_error_in_a_body_names_the_innermost_equation_once():
 
 
 NONSENSE = [
-    (ValueError, "must not be 0", lambda: tj.for_loop(0, 3, 0)),
-    (TypeError, "takes a function", lambda: tj.for_loop(0, 3)(X)),
-    (ValueError, "zeros and ones", lambda: tj.ctrl(X, (2,))),
-    (ValueError, "zeros and ones", lambda: tj.ctrl(X, ())),
-    (ValueError, "square matrix", lambda: tj.ctrl(jnp.ones((2, 3)))),
-    (ValueError, "stacked states", lambda: tj.ctrl(lambda x: x, (1, 1))(jnp.ones((2, 3)))),
-    (TypeError, "pure number|dimension|unit", lambda: tj.ctrl(tj.quantity(jnp.eye(2), "m"))),
-    (TypeError, "returns nothing", lambda: tj.ctrl(lambda x: 2 * x, wires=(0,))(jnp.ones(2))),
-    (ValueError, "2 controls, and 1", lambda: tj.ctrl(lambda x: None, control=(1, 0), wires=(0,))),
-    ((TypeError, ValueError), "takes a", lambda: tj.ctrl("x")),
-    (TypeError, "takes a function", lambda: tj.adjoint(None)),
-    (TypeError, "takes a function", lambda: tj.adjoint(3.0)),
-    (ValueError, "handles: name operations", lambda: tj.handles()),
-    (ValueError, "handles: name operations", lambda: tj.handles(3)),
-    (ValueError, "handles: name operations", lambda: tj.handles(None)),
+    (ValueError, "must not be 0", lambda: tj.programs.for_loop(0, 3, 0)),
+    (TypeError, "takes a function", lambda: tj.programs.for_loop(0, 3)(X)),
+    (ValueError, "zeros and ones", lambda: tj.programs.ctrl(X, (2,))),
+    (ValueError, "zeros and ones", lambda: tj.programs.ctrl(X, ())),
+    (ValueError, "square matrix", lambda: tj.programs.ctrl(jnp.ones((2, 3)))),
+    (ValueError, "stacked states", lambda: tj.programs.ctrl(lambda x: x, (1, 1))(jnp.ones((2, 3)))),
+    (
+        TypeError,
+        "pure number|dimension|unit",
+        lambda: tj.programs.ctrl(tj.quantity(jnp.eye(2), "m")),
+    ),
+    (
+        TypeError,
+        "returns nothing",
+        lambda: tj.programs.ctrl(lambda x: 2 * x, wires=(0,))(jnp.ones(2)),
+    ),
+    (
+        ValueError,
+        "2 controls, and 1",
+        lambda: tj.programs.ctrl(lambda x: None, control=(1, 0), wires=(0,)),
+    ),
+    ((TypeError, ValueError), "takes a", lambda: tj.programs.ctrl("x")),
+    (TypeError, "takes a function", lambda: tj.programs.adjoint(None)),
+    (TypeError, "takes a function", lambda: tj.programs.adjoint(3.0)),
+    (ValueError, "handles: name operations", lambda: tj.programs.handles()),
+    (ValueError, "handles: name operations", lambda: tj.programs.handles(3)),
+    (ValueError, "handles: name operations", lambda: tj.programs.handles(None)),
 ]
 
 

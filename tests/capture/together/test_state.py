@@ -181,7 +181,7 @@ def test_effects_happen_once_in_order_whoever_uses_the_result(capfd):
         return x
 
     program = tj.capture(f)(D, X)
-    rewritten = tj.Interpreter().rewrite(program)
+    rewritten = tj.programs.Interpreter().rewrite(program)
     assert capfd.readouterr().out == ""
     assert "logdet[Diagonal]" not in str(rewritten)
     for run in (f, program, jax.jit(program), rewritten):
@@ -228,7 +228,7 @@ def test_functions_and_definitions_run_once_however_deep():
     """Closures become operands without a second trace."""
     runs = {"function": 0, "definition": 0}
 
-    @tj.higher_order(curried=True)
+    @tj.programs.higher_order(curried=True)
     def twice(f):
         def new(x):
             runs["definition"] += 1

@@ -53,7 +53,7 @@ def test_lift_notices_another_global(values, monkeypatch):
     for value in values:
         monkeypatch.setitem(globals(), "reference", value)
         result = f(3.0 * m)
-        unit = m * value.unit if type(value) is tj.Unitful else m
+        unit = m * value.unit if type(value) is tj.Quantity else m
         assert result.unit == unit
         assert_quantity(result, str(unit), 3.0 * getattr(value, "value", value))
     f = tj.lift(lambda v: v**power)

@@ -71,19 +71,19 @@ ALLOWED = 4.0  # units in the last place: a formula has up to ten roundings, and
 
 def number(q):
     """What a quantity or an array is worth, in float64."""
-    stored = q.stored if type(q) is tj.Unitful else q
+    stored = q.stored if type(q) is tj.Quantity else q
     wide = np.asarray(stored).astype(np.float64)
-    return np.ldexp(wide, q.scale) if type(q) is tj.Unitful else wide
+    return np.ldexp(wide, q.scale) if type(q) is tj.Quantity else wide
 
 
 def in_float64(f, quantities):
     """A result in float64, which holds all of these numbers."""
     with jax.enable_x64(True):
-        return f(*(tj.Unitful(jnp.float64(number(q)), q.unit) for q in quantities))
+        return f(*(tj.Quantity(jnp.float64(number(q)), q.unit) for q in quantities))
 
 
 def assert_close(got, want, dtype, ulps=ALLOWED):
-    if type(got) is tj.Unitful:
+    if type(got) is tj.Quantity:
         assert got.unit.dimension is want.unit.dimension
         with jax.enable_x64(True):
             want = want.to(got.unit)
@@ -156,7 +156,7 @@ WAYS = {
     "tj.grad": lambda f: each(tj.grad(f)),
     "tj.jit of tj.grad": lambda f: tj.jit(each(tj.grad(f))),
     "jax.grad": lambda f: each(
-        lambda q: jax.grad(lambda v: f(tj.Unitful(v, q.label)).stored)(q.stored)
+        lambda q: jax.grad(lambda v: f(tj.Quantity(v, q.label)).stored)(q.stored)
     ),
 }
 
@@ -166,7 +166,7 @@ WAYS = {
 def test_roots_of_every_label(name, way):
     f = ROOTS[name]
     of = tj.grad if "grad" in way else lambda f: f
-    quantities = [tj.Unitful(jnp.float16(1.3), "m", scale) for scale in (1, -1, 2, 73, -33)]
+    quantities = [tj.Quantity(jnp.float16(1.3), "m", scale) for scale in (1, -1, 2, 73, -33)]
     for q, got in zip(quantities, WAYS[way](f)(quantities), strict=True):
         if way == "jax.grad":  # of numbers under one label by numbers under another
             assert np.isfinite(got)
@@ -177,20 +177,20 @@ def test_roots_of_every_label(name, way):
 def test_roots_in_bfloat16_and_float32():
     for dtype in ("bfloat16", "float32"):
         for name, f in ROOTS.items():
-            q = tj.Unitful(jnp.asarray(1.3, dtype), "m", -3)
+            q = tj.Quantity(jnp.asarray(1.3, dtype), "m", -3)
             assert_close(f(q), in_float64(f, [q]), dtype, 8.0), name
 
 
 @every_dtype
 def test_cholesky_of_a_structured_array(dtype):
-    q = tj.Unitful(jnp.asarray([1.5, 3.0], dtype), "m", 151)
-    got = tj.cholesky(tj.Diagonal(q))
+    q = tj.Quantity(jnp.asarray([1.5, 3.0], dtype), "m", 151)
+    got = tj.linalg.cholesky(tj.Diagonal(q))
     assert_close(got.to_dense()[0, 0], in_float64(lambda q: tnp.sqrt(q[0]), [q]), dtype)
 
 
 def test_numbers_at_the_border_are_not_lost():
     """float16 holds 30 binary digits; these need 29, so few exponents do."""
-    q = tj.Unitful(jnp.asarray([2.0**-14, 2.0**14], "float16"), "m", 73)
+    q = tj.Quantity(jnp.asarray([2.0**-14, 2.0**14], "float16"), "m", 73)
     for power in (0.5, 1 / 3):
         assert_close(q**power, in_float64(lambda q, p=power: q**p, [q]), "float16")
     assert_close(tnp.sqrt(q), in_float64(tnp.sqrt, [q]), "float16")

@@ -61,7 +61,7 @@ def test_enough_kinds_of_calls():
     assert len(NONSENSE) >= 40
     base = {"km": "m", "cm": "m", "ms": "s", "deg": "rad"}
     for name, factor in FACTORS.items():  # written by hand
-        assert float(tj.Unitful(1.0, name).to_value(base.get(name, name))) == factor
+        assert float(tj.Quantity(1.0, name).to_value(base.get(name, name))) == factor
 
 
 def traced(call, function, leaf):
@@ -86,8 +86,8 @@ def test_units_are_known_while_tracing():
         except Exception:
             continue  # JAX itself wants values, or a function gives something else than arrays
         inside = traced(call, DOORS["tanjax"](call), lambda q: q.quantity)
-        leaves = jax.tree.leaves(inside, is_leaf=lambda x: type(x) is tj.Unitful)
-        found = [x.unit.dimension for x in leaves if type(x) is tj.Unitful]
+        leaves = jax.tree.leaves(inside, is_leaf=lambda x: type(x) is tj.Quantity)
+        found = [x.unit.dimension for x in leaves if type(x) is tj.Quantity]
         assert found == [unit(u).dimension for u in jax.tree.leaves(call.expected)], call
         checked.append(call)
     assert len(checked) >= 130

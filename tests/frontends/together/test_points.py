@@ -85,7 +85,7 @@ ROOM, SAME, HOT = 20.0 * C, 293.15 * K, jnp.float32(1e30) * K * 1e20
         (lambda: tnp.ptp(T), STEP, 20.0),
         (lambda: tnp.std(T), STEP, np.std([10.0, 20.0, 30.0])),
         (lambda: tnp.var(T), "K^2", np.var([10.0, 20.0, 30.0])),
-        (lambda: tnp.gradient(T, tj.Unitful(500.0, "ms")).to("K/s"), "K/s", 20.0),
+        (lambda: tnp.gradient(T, tj.Quantity(500.0, "ms")).to("K/s"), "K/s", 20.0),
         (lambda: tnp.mean(T), C, 20.0),
         (lambda: tnp.max(T), C, 30.0),
         (lambda: tnp.sort(T[::-1])[0], C, 10.0),

@@ -22,7 +22,7 @@ PARAMS = {
     "diagonal": tj.Diagonal(normal(3)),
     "symmetric": tj.Symmetric(normal(3, 3)),
     "length": normal(3) * M,
-    "stiffness": tj.Unitful(tj.Symmetric(normal(3, 3), definite=True), M / S),
+    "stiffness": tj.Quantity(tj.Symmetric(normal(3, 3), definite=True), M / S),
     "kronecker": tj.Kronecker(normal(2, 2), tj.Triangular(normal(2, 2))),
 }
 
@@ -41,12 +41,12 @@ gradient = jax.jit(jax.grad(loss))
 
 def moments(params):
     """Memory of zeros, and `None` for integers, which have no tangents."""
-    return tj.fdata(tj.zero_tangent(params))
+    return tj.refs.fdata(tj.tangents.zero_tangent(params))
 
 
 def values_of(params):
     read = lambda ref: ref[...]
-    return jax.tree.map(read, params, is_leaf=lambda x: isinstance(x, tj.StructuredRef))
+    return jax.tree.map(read, params, is_leaf=lambda x: isinstance(x, tj.refs.StructuredRef))
 
 
 def by_optax(optimiser):
@@ -120,7 +120,7 @@ def test_steps_are_those_of_optax(step, start, optimiser):
         assert_same(now, want)
         assert_invariants(now)
     assert all(a is b for a, b in zip(jax.tree.leaves(params), before, strict=True))
-    assert_same(tj.freeze(params), others[-1])
+    assert_same(tj.refs.freeze(params), others[-1])
 
 
 def test_integers_stay_and_dtypes_are_kept():
@@ -141,9 +141,9 @@ def test_a_gradient_through_a_step():
     def after(x, rate):
         params = tj.new_ref(x)
         momentum(params, moments(params), x, rate)  # the gradient of `half` is x
-        return half(tj.freeze(params))
+        return half(tj.refs.freeze(params))
 
-    pure = tj.discharge(after)
+    pure = tj.refs.discharge(after)
     bars, rate_bar = jax.grad(pure, argnums=(0, 1))(x0, 0.25)
     assert_same(bars, jax.tree.map(lambda leaf: 0.75**2 * leaf, x0))
     np.testing.assert_allclose(rate_bar, -0.75 * 2 * half(x0))
@@ -199,5 +199,5 @@ def test_sharded_parameters_stay_where_they_are(name, compile):
     assert all(ref.sharding.device_set == spread.device_set for ref in jax.tree.leaves(memory))
     moments_ = [ref for ref in jax.tree.leaves(memory) if ref.ndim]
     assert all(ref.sharding == spread for ref in moments_)
-    tj.set_to_zero(memory)
+    tj.refs.set_to_zero(memory)
     assert all(ref.sharding == spread for ref in moments_)

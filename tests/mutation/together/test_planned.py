@@ -63,7 +63,9 @@ def is_planned(compiled):
     return [not plan.identity for plan in compiled.plans]
 
 
-@pytest.mark.parametrize("function", [tj.discharge(rescaled), rescaled], ids=["discharged", "refs"])
+@pytest.mark.parametrize(
+    "function", [tj.refs.discharge(rescaled), rescaled], ids=["discharged", "refs"]
+)
 def test_refs_inside(function):
     """Also where JAX's own program has Refs; ordinary numbers run JAX's own program."""
     compiled, (x, a) = tj.jit(function), (x32(0.3, 0.7), jnp.float32(1.1))
@@ -165,7 +167,7 @@ def loss(w, k):
 
 def test_into_buffers():
     """Numbers that leave their range on the way to a buffer that holds them."""
-    w, buffer = x32(1, 2), tj.zero_refs(x32(1, 2))
+    w, buffer = x32(1, 2), tj.refs.zero_refs(x32(1, 2))
     add = tj.jit(lambda w, k, into: tj.value_and_grad(loss, into=into)(w, k))
     total = np.zeros(2)
     for k in (2.0, 1e30, 3e30, 0.5):
@@ -189,7 +191,7 @@ def test_closing_over_a_ref():
 
     compiled = tj.jit(closes)
     for expected in (4.0, 6.0):
-        with pytest.warns(tj.ScaleWarning, match="closes over a Ref"):
+        with pytest.warns(tj.errors.ScaleWarning, match="closes over a Ref"):
             assert float(compiled(jnp.float32(2))) == expected
     np.testing.assert_array_equal(r[...], [4, 8])
 
@@ -217,7 +219,7 @@ def test_the_exponent_of_a_quantity_is_free():
 def test_refs_with_options():
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     compiled, r = tj.jit(call_on_ref, out_shardings=sharding), jax.new_ref(x32(1, 2))
-    with pytest.warns(tj.ScaleWarning, match="the options out_shardings it is not planned"):
+    with pytest.warns(tj.errors.ScaleWarning, match="the options out_shardings it is not planned"):
         assert_close(compiled(r, jnp.float32(2)), 3.0)
 
 
@@ -239,7 +241,7 @@ def test_under_a_trace():
     """No number is known there; that is said once."""
     r = jax.new_ref(x32(1, 2))
     compiled = tj.jit(call_on_ref)
-    with pytest.warns(tj.ScaleWarning, match="called under a trace"):
+    with pytest.warns(tj.errors.ScaleWarning, match="called under a trace"):
         out = jax.jit(lambda r: compiled(r, jnp.float32(2)))(r)
     assert_close(out, 3.0)
     nested = tj.jit(lambda r, a: compiled(r, a) * 2)

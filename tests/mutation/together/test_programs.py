@@ -140,7 +140,7 @@ def batched_inside(x):
         return lax.cond(row[0] > 0, lambda: r[2], lambda: -r[2])
 
     # Discharged where it is mapped: JAX does not map a branch that writes.
-    out = jax.new_ref(jax.vmap(tj.discharge(one))(jnp.outer(x, jnp.sin(x))))
+    out = jax.new_ref(jax.vmap(tj.refs.discharge(one))(jnp.outer(x, jnp.sin(x))))
     return jnp.sum(out[...] ** 2)
 
 
@@ -205,7 +205,7 @@ def results(f):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_in_place_agrees_with_its_functional_form(name):
     f, reference = PROGRAMS[name]
-    got, expected = jax.jit(lambda: (results(tj.discharge(f)), results(reference)))()
+    got, expected = jax.jit(lambda: (results(tj.refs.discharge(f)), results(reference)))()
     if name in ("compaction", "histogram", "masks_and_closures", "union_find"):
         # Their functional forms are for the branches of the first row only.
         got["batch"], expected["batch"] = got["batch"][0], expected["batch"][0]

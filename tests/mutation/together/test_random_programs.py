@@ -89,7 +89,7 @@ class OnRefs(Memory):
         f({name: self.held[name] for name in names})
 
     def result(self):
-        x = tj.freeze(self.held)
+        x = tj.refs.freeze(self.held)
         return {**x, "q": x["q"].to_value("m"), "S": x["S"].to_dense(), "D": x["D"].diag}
 
 
@@ -221,14 +221,14 @@ def results(program, memory, turn, given):
             total += jnp.sum(weights * (x.astype(complex) * (1 - 0.5j)).real)
         return total, m.result()
 
-    loss = tj.discharge(loss) if memory is OnRefs else loss
+    loss = tj.refs.discharge(loss) if memory is OnRefs else loss
     gradient = lambda x: jax.grad(loss, has_aux=True)(x)[0]
     tangent = jax.tree.map(lambda x: jnp.cos(x.astype(complex)).real.astype(x.dtype), given)
     (value, held), slope = jax.value_and_grad(loss, has_aux=True)(given)
     if turn % 3 == 0:
         other = jax.jvp(gradient, (given,), (tangent,))[1]
     elif turn % 3 == 1:
-        other = jax.grad(lambda x: tj.inner_product(gradient(x), tangent))(given)
+        other = jax.grad(lambda x: tj.tangents.inner_product(gradient(x), tangent))(given)
     else:
         other = jax.vmap(gradient)(jax.tree.map(lambda x: jnp.stack([x, x * x]), given))
     return held, (value, slope, other)

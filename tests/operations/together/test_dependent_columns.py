@@ -20,7 +20,7 @@ def normal(*shape, is_complex=False):
 
 
 def dense(x):
-    return x.to_dense() if tj.is_structured(x) else x
+    return x.to_dense() if tj.rules.is_structured(x) else x
 
 
 WEIGHTS = normal(M, N)
@@ -32,16 +32,16 @@ def weighted(x):
 
 def of_vectors(a):
     """`U f(S) Vh`, which no choice of the vectors changes."""
-    u, s, vh = tj.svd(a, False, invariant=True)
+    u, s, vh = tj.linalg.svd(a, False, invariant=True)
     return weighted((u * (jnp.tanh(s) ** 3).astype(u.dtype)) @ vh)
 
 
 LOSSES = {
-    "values": lambda a: jnp.sum(1 - jnp.cos(tj.svd(a, compute_uv=False))),
+    "values": lambda a: jnp.sum(1 - jnp.cos(tj.linalg.svd(a, compute_uv=False))),
     "vectors": of_vectors,
     "spectral norm": lambda a: tj.norm(a, 2),
-    "pinv": lambda a: weighted(dense(tj.pinv(a)).T),
-    "lstsq": lambda a: weighted(tj.lstsq(a, jnp.eye(M, dtype=a.dtype)).T),
+    "pinv": lambda a: weighted(dense(tj.linalg.pinv(a)).T),
+    "lstsq": lambda a: weighted(tj.linalg.lstsq(a, jnp.eye(M, dtype=a.dtype)).T),
 }
 KINDS = {
     "independent": lambda u: u,

@@ -29,11 +29,13 @@ def plain_root(c):
 
 
 def whole(f):
-    return lambda a, c: jnp.sum(WEIGHTS * jnp.real(tj.funm_hermitian(a, f(c))))
+    return lambda a, c: jnp.sum(WEIGHTS * jnp.real(tj.linalg.funm_hermitian(a, f(c))))
 
 
 def times(f):
-    return lambda a, c: jnp.sum(jnp.abs(tj.funm_multiply(a, COLUMNS.astype(a.dtype), f(c))) ** 4)
+    return lambda a, c: jnp.sum(
+        jnp.abs(tj.linalg.funm_multiply(a, COLUMNS.astype(a.dtype), f(c))) ** 4
+    )
 
 
 def second(loss):
@@ -71,16 +73,16 @@ def test_only_the_closed_form_is_asked_for_pairs():
 
     closed = tj.rules.WithDifferences(values, lambda x, y: 1 / (jnp.sqrt(x) + jnp.sqrt(y)))
     a = jnp.asarray([[2.0, 1.0], [1.0, 2.0]])
-    got = jax.grad(lambda a: tj.funm_hermitian(a, closed)[0, 1])(a)
-    want = jax.grad(lambda a: tj.funm_hermitian(a, jnp.sqrt)[0, 1])(a)
+    got = jax.grad(lambda a: tj.linalg.funm_hermitian(a, closed)[0, 1])(a)
+    want = jax.grad(lambda a: tj.linalg.funm_hermitian(a, jnp.sqrt)[0, 1])(a)
     np.testing.assert_allclose(got, want, rtol=1e-12)
     with pytest.raises(AssertionError, match="differentiated"):
-        jax.grad(lambda a: tj.funm_hermitian(a, values)[0, 1])(a)
+        jax.grad(lambda a: tj.linalg.funm_hermitian(a, values)[0, 1])(a)
 
 
 def test_square_roots_of_symmetric_matrices_take_one_division_of_each_pair():
     """And five products: the compiled gradient is that of a hand-written one, not of any `f`."""
-    loss = lambda a: jnp.sum(jnp.sin(tj.sqrtm(tj.Symmetric(a)).data))
+    loss = lambda a: jnp.sum(jnp.sin(tj.linalg.sqrtm(tj.Symmetric(a)).data))
     compiled = jax.jit(jax.grad(loss)).lower(jnp.eye(7)).compile().as_text()
     count = lambda op: len(re.findall(rf"= f64\[7,7\]\S* {op}\(", compiled))
     assert [count(op) for op in ("divide", "dot", "maximum", "rsqrt", "sqrt")] == [1, 5, 0, 0, 0]
@@ -89,14 +91,14 @@ def test_square_roots_of_symmetric_matrices_take_one_division_of_each_pair():
 def test_differences_of_another_shape_are_refused():
     closed = tj.rules.WithDifferences(jnp.sqrt, lambda x, y: x)
     with pytest.raises(tj.ShapeError, match=r"made shape \[2, 1\] of the pairs of 2 values"):
-        tj.funm_hermitian(jnp.eye(2), closed)
+        tj.linalg.funm_hermitian(jnp.eye(2), closed)
 
 
 @pytest.mark.slow
 def test_input_that_is_symmetric_already():
     """Without a pass over the matrix; only its lower triangle is read, derivatives are the same."""
     a = jnp.asarray([[2.0, 1.0], [1.0, 3.0]])
-    f = lambda a, **how: tj.funm_hermitian(a, jnp.sqrt, **how)[0, 1]
+    f = lambda a, **how: tj.linalg.funm_hermitian(a, jnp.sqrt, **how)[0, 1]
     for derivative in (lambda g: g, jax.grad, jax.hessian):
         want, got = derivative(f)(a), derivative(lambda a: f(a, symmetrize_input=False))(a)
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
@@ -104,7 +106,8 @@ def test_input_that_is_symmetric_already():
     np.testing.assert_allclose(f(upper, symmetrize_input=False), f(a), rtol=1e-12)
     for other in (tj.Diagonal(jnp.ones(2)), tj.Symmetric(a), tj.BlockDiagonal(a)):
         got, want = (
-            tj.funm_hermitian(other, jnp.sqrt, **how) for how in ({"symmetrize_input": False}, {})
+            tj.linalg.funm_hermitian(other, jnp.sqrt, **how)
+            for how in ({"symmetrize_input": False}, {})
         )
         np.testing.assert_allclose(got.to_dense(), want.to_dense(), rtol=1e-12)
 
@@ -114,9 +117,9 @@ def test_roots_and_their_tangents_are_symmetric(make):
     """The value to the last bit, tangents to rounding, and the gradient to the last bit."""
     basis = BASIS if make is tj.Hermitian else BASIS.real
     a = make(jnp.asarray(basis @ np.conj(basis).T + np.eye(N)))
-    root, a_dot = tj.sqrtm(a), jax.tree.map(lambda x: x @ x, a)
+    root, a_dot = tj.linalg.sqrtm(a), jax.tree.map(lambda x: x @ x, a)
     np.testing.assert_array_equal(root.data, np.conj(root.data).T)
-    root_dot = jax.jvp(tj.sqrtm, (a,), (a_dot,))[1].data
+    root_dot = jax.jvp(tj.linalg.sqrtm, (a,), (a_dot,))[1].data
     np.testing.assert_allclose(root_dot, np.conj(root_dot).T, rtol=1e-13, atol=1e-15)
-    a_bar = jax.grad(lambda a: jnp.sum(WEIGHTS * jnp.real(tj.sqrtm(a).data)))(a).data
+    a_bar = jax.grad(lambda a: jnp.sum(WEIGHTS * jnp.real(tj.linalg.sqrtm(a).data)))(a).data
     np.testing.assert_array_equal(a_bar, np.conj(a_bar).T)

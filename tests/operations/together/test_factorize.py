@@ -101,7 +101,7 @@ def test_complex_matrices():
     b = jnp.asarray(R.normal(size=N) + 1j * R.normal(size=N))
     read = lambda s: jnp.real(s.sign) + 2 * jnp.imag(s.sign) + s.logabsdet
     ours = lambda x: read(tj.factorize(x).slogdet())
-    theirs = lambda x: read(tj.SlogdetResult(*jnp.linalg.slogdet(x)))
+    theirs = lambda x: read(tj.linalg.SlogdetResult(*jnp.linalg.slogdet(x)))
     np.testing.assert_allclose(jax.grad(ours)(x), jax.grad(theirs)(x), atol=1e-12)
     hermitian = tj.Hermitian(x @ jnp.conj(x.T), "mean", definite=True)
     f = tj.factorize(hermitian)
@@ -156,15 +156,15 @@ def test_a_factorization_pickles_and_is_exported(kind, unit):
         assert repr(copy.solve(b)) == repr(f.solve(b)) == repr(solution)
 
 
-OWN = tj.FactorizationPlan(lambda *_: 0, lambda *_: (1, 0))
+OWN = tj.linalg.FactorizationPlan(lambda *_: 0, lambda *_: (1, 0))
 
 
 def test_a_plan_of_no_rule_pack_pickles_and_is_not_exported():
-    f = tj.Factorization(jnp.eye(2), (), OWN, 2)
+    f = tj.linalg.Factorization(jnp.eye(2), (), OWN, 2)
     assert pickle.loads(pickle.dumps(f)).plan == OWN
     for plan in (OWN, OWN._replace(root=lambda *_: 0)):
         written = export.export(jax.jit(lambda f: f))(dataclasses.replace(f, plan=plan)).serialize()
-        with pytest.raises(tj.RulePackError, match="no rule pack has a function"):
+        with pytest.raises(tj.errors.RulePackError, match="no rule pack has a function"):
             export.deserialize(written)
 
 
@@ -178,14 +178,14 @@ def test_a_plan_of_ones_own_type():
         def to_dense(self):
             return jnp.diag(self.amount) + jnp.eye(self.amount.shape[0])
 
-    plan = tj.FactorizationPlan(
+    plan = tj.linalg.FactorizationPlan(
         lambda a, parts, b, transposed: b / (1 + a.amount)[:, None],
         lambda a, parts: (jnp.ones(()), jnp.sum(jnp.log(1 + a.amount))),
     )
 
     @tj.factorize.implementation(Shift, differentiate=True)
     def _(a):
-        return tj.Factorization(a, (), plan, a.amount.shape[0])
+        return tj.linalg.Factorization(a, (), plan, a.amount.shape[0])
 
     amount = jnp.array([1.0, 3.0])
     quad, log = jax.value_and_grad(lambda d: tj.factorize(Shift(d)).logdet())(amount)

@@ -33,7 +33,7 @@ def literal(a, b, f):
 
 
 def by_matrix(a, b, f):
-    return tj.funm_hermitian(a, f) @ b
+    return tj.linalg.funm_hermitian(a, f) @ b
 
 
 @pytest.mark.slow
@@ -45,11 +45,11 @@ def test_two_derivatives_at_equal_eigenvalues(values):
         f = lambda a: jnp.sum(W * jnp.sin(product(a, V, lambda x: jnp.exp(-x) * x)))
         return [jax.jit(g)(a) for g in (f, jax.grad(f), jax.hessian(f))]
 
-    for got, want in zip(losses(tj.funm_multiply), losses(by_matrix), strict=True):
+    for got, want in zip(losses(tj.linalg.funm_multiply), losses(by_matrix), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-11)
 
 
-@pytest.mark.parametrize("product", [tj.funm_multiply, by_matrix], ids=["product", "matrix"])
+@pytest.mark.parametrize("product", [tj.linalg.funm_multiply, by_matrix], ids=["product", "matrix"])
 @pytest.mark.parametrize("order", TWICE)
 def test_second_derivatives_by_many_numbers_that_the_function_holds(product, order):
     """Of a polynomial with its coefficients: each has divided differences of its own.
@@ -72,17 +72,19 @@ def test_second_derivatives_by_many_numbers_that_the_function_holds(product, ord
 
 def test_vectors_batches_and_a_batched_type():
     one = by_matrix(REAL, V, jnp.sqrt)
-    np.testing.assert_allclose(tj.funm_multiply(REAL, V[:, 0], jnp.sqrt), one[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        tj.linalg.funm_multiply(REAL, V[:, 0], jnp.sqrt), one[:, 0], rtol=1e-12
+    )
     both = jnp.stack([REAL, 2 * REAL])
     for a in (both, tj.Symmetric(both)):
-        got = tj.funm_multiply(a, V, jnp.sqrt)
+        got = tj.linalg.funm_multiply(a, V, jnp.sqrt)
         np.testing.assert_allclose(got, [one, np.sqrt(2) * one], rtol=1e-12)
-    mapped = jax.vmap(lambda a: tj.funm_multiply(a, V, jnp.sqrt))(both)
+    mapped = jax.vmap(lambda a: tj.linalg.funm_multiply(a, V, jnp.sqrt))(both)
     np.testing.assert_allclose(mapped, [one, np.sqrt(2) * one], rtol=1e-12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("product", [tj.funm_multiply, by_matrix], ids=["product", "matrix"])
+@pytest.mark.parametrize("product", [tj.linalg.funm_multiply, by_matrix], ids=["product", "matrix"])
 def test_loops_and_checkpoints_at_equal_eigenvalues(product):
     """JAX takes loops apart for reverse mode, and would keep no more than the body of a rule.
 
@@ -102,8 +104,8 @@ def test_no_product_of_matrices_but_those_of_the_gradient():
     square = f"tensor<{N}x{N}xf64>"
     cubic = lambda f: jax.jit(f).lower(REAL).as_text().count(f"({square}, {square}) -> {square}")
     of = lambda product: lambda a: jnp.sum(W * product(a, V, jnp.sqrt))
-    assert cubic(of(tj.funm_multiply)) == 0
-    assert cubic(jax.grad(of(tj.funm_multiply))) == 2
+    assert cubic(of(tj.linalg.funm_multiply)) == 0
+    assert cubic(jax.grad(of(tj.linalg.funm_multiply))) == 2
     assert cubic(jax.grad(of(by_matrix))) == 4
 
 
@@ -111,24 +113,24 @@ def test_no_product_of_matrices_but_those_of_the_gradient():
 def test_units_and_bad_input():
     m = tj.unit("m")
     np.testing.assert_allclose(
-        tj.funm_multiply(tj.Symmetric(REAL), V * m, jnp.sqrt).to_value("m"),
+        tj.linalg.funm_multiply(tj.Symmetric(REAL), V * m, jnp.sqrt).to_value("m"),
         by_matrix(REAL, V, jnp.sqrt),
     )
     with pytest.raises(tj.UnitError):
-        tj.funm_multiply(REAL * m, V, jnp.sqrt)
+        tj.linalg.funm_multiply(REAL * m, V, jnp.sqrt)
     for a in (REAL, tj.Symmetric(REAL)):
         with pytest.raises(tj.ShapeError, match="does not fit"):
-            tj.funm_multiply(a, V[1:], jnp.sqrt)
+            tj.linalg.funm_multiply(a, V[1:], jnp.sqrt)
         with pytest.raises(tj.ShapeError, match="does not fit"):
-            tj.funm_multiply(a, V[1:, 0], jnp.sqrt)
+            tj.linalg.funm_multiply(a, V[1:, 0], jnp.sqrt)
         with pytest.raises(tj.ShapeError, match="eigenvalues"):
-            tj.funm_multiply(a, V, jnp.sum)
+            tj.linalg.funm_multiply(a, V, jnp.sum)
         with pytest.raises(TypeError, match="func"):
-            tj.funm_multiply(a, V, 3)
+            tj.linalg.funm_multiply(a, V, 3)
     with pytest.raises(tj.ShapeError):
-        tj.funm_multiply(REAL[:3], V, jnp.sqrt)
-    assert tj.funm_multiply(jnp.zeros((0, 0)), jnp.zeros((0, 2)), jnp.sqrt).shape == (0, 2)
-    integers = tj.funm_multiply(jnp.array([[4, 0], [0, 9]]), jnp.array([1, 1]), jnp.sqrt)
+        tj.linalg.funm_multiply(REAL[:3], V, jnp.sqrt)
+    assert tj.linalg.funm_multiply(jnp.zeros((0, 0)), jnp.zeros((0, 2)), jnp.sqrt).shape == (0, 2)
+    integers = tj.linalg.funm_multiply(jnp.array([[4, 0], [0, 9]]), jnp.array([1, 1]), jnp.sqrt)
     np.testing.assert_allclose(integers, [2.0, 3.0])
 
 
@@ -149,7 +151,9 @@ class Wave:
 @pytest.mark.parametrize("is_product", [True, False])
 def test_a_callable_pytree_is_a_function(make, is_product):
     """It need not be hashable, and what it holds has its derivative."""
-    call = lambda f: tj.funm_multiply(REAL, V, f) if is_product else tj.funm_hermitian(REAL, f) @ V
+    call = lambda f: (
+        tj.linalg.funm_multiply(REAL, V, f) if is_product else tj.linalg.funm_hermitian(REAL, f) @ V
+    )
     got = jax.jit(jax.value_and_grad(lambda f: jnp.sum(call(f) ** 2)))(make(jnp.asarray(0.7)))
     closed = lambda rate: jnp.sum(literal(REAL, V, lambda x: jnp.sin(rate * x)) ** 2)
     value, slope = jax.value_and_grad(closed)(0.7)

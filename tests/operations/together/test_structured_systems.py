@@ -43,7 +43,7 @@ def test_only_the_right_hand_side_becomes_dense(name):
     a = SYSTEMS[name]
     for kind, b in RIGHT.items():
         with tj.densify("allow"), jax.numpy_dtype_promotion("standard"):
-            table = tj.passes.cost(tj.capture(tj.solve)(a, b))
+            table = tj.programs.passes.cost(tj.capture(tj.solve)(a, b))
             x = tj.destructure(tj.solve(a, b))
             want = jnp.linalg.solve(a.to_dense(), b.to_dense())
         np.testing.assert_allclose(x, want, rtol=1e-9, atol=1e-9, err_msg=kind)

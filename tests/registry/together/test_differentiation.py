@@ -112,7 +112,7 @@ def test_forward_mode_runs_the_pushforward_and_reverse_mode_the_rule():
     double.natural_rule(lambda a: (double.primal(a), lambda t: tj.Diagonal(500 * t.diag)))
     a, one = diagonal(*A), diagonal(1.0, 1.0, 1.0)
     assert_close(jax.jvp(double, (a,), (one,))[1], tj.Diagonal(jnp.full(3, 30.0)))
-    assert_close(tj.frule(double, (a,), (one,))[1], tj.Diagonal(jnp.full(3, 30.0)))
+    assert_close(tj.rules.frule(double, (a,), (one,))[1], tj.Diagonal(jnp.full(3, 30.0)))
     assert_close(jax.vjp(double, a)[1](one)[0], tj.Diagonal(jnp.full(3, 500.0)))
     assert_close(jax.vjp(cube, a)[1](one)[0], tj.Diagonal(3 * a.diag**2))
 

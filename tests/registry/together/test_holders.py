@@ -68,7 +68,7 @@ def test_derivatives_are_in_the_tree_of_the_objects():
     ):
         found = transform(Param(DIAGONAL), Param(VECTOR))
         assert type(found) is Param
-        np.testing.assert_allclose(tj.diagonal(found.value), bare.diag, rtol=1e-6)
+        np.testing.assert_allclose(tj.linalg.diagonal(found.value), bare.diag, rtol=1e-6)
 
 
 def test_a_structure_in_the_place_of_a_dense_field_is_made_dense_visibly():

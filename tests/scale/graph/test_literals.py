@@ -250,7 +250,7 @@ def as_in_plain_jax():
     """Warnings of plain JAX: NumPy's, of a cast to inf, and that nothing was planned."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        warnings.filterwarnings("ignore", ".*called under a trace of JAX", tj.ScaleWarning)
+        warnings.filterwarnings("ignore", ".*called under a trace of JAX", tj.errors.ScaleWarning)
         yield
 
 
@@ -478,7 +478,7 @@ def test_a_lost_constant_names_its_line():
     one, other = np.array([1e-50, 1e-60]), np.array([1e-55, 1e-52])
     f = lambda x: lax.concatenate([one, other], 0) * x
     jax.jit(f)(jnp.float32(1.0))
-    with pytest.warns(tj.ScaleWarning, match=r"constant \(.*test_literals.py:\d+"):
+    with pytest.warns(tj.errors.ScaleWarning, match=r"constant \(.*test_literals.py:\d+"):
         tj.jit(f)(jnp.float32(1.0))
 
 

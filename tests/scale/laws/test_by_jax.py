@@ -103,7 +103,9 @@ def test_draws_too_many_to_be_run_are_bounded():
 def test_draws_whose_parameter_leaves_the_range_are_said():
     """Bounds of their magnitudes are known, and no number is."""
     draw = lambda key, s: jnp.exp(-jax.random.gamma(key, s * s, dtype=s.dtype) / s**2)
-    with pytest.warns(tj.ScaleWarning, match=r"`random_gamma` at .* out of the range of float32"):
+    with pytest.warns(
+        tj.errors.ScaleWarning, match=r"`random_gamma` at .* out of the range of float32"
+    ):
         tj.jit(draw)(jax.random.key(1), jnp.float32(1e25))
 
 
@@ -191,7 +193,7 @@ def test_numbers_behind_a_primitive_without_a_law_are_seen_where_it_is_in_range(
 
 
 def test_a_primitive_without_a_law_some_of_whose_results_vanish_is_said():
-    with pytest.warns(tj.ScaleWarning, match=r"`test_strange` at .*no rule"):
+    with pytest.warns(tj.errors.ScaleWarning, match=r"`test_strange` at .*no rule"):
         tj.jit(behind)(jnp.array([1.0, 1e-25], jnp.float32))
 
 

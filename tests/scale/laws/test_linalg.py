@@ -214,5 +214,7 @@ def test_matrix_too_large_for_an_elimination_is_said():
         rows = jnp.exp(-t)[:, None]
         return jnp.linalg.solve(m * rows * 1e-30, m[0] * rows[:, 0] * 1e-30)
 
-    with pytest.warns(tj.ScaleWarning, match=r"`tanjax_lu` at .* could not be looked at \(Apart"):
+    with pytest.warns(
+        tj.errors.ScaleWarning, match=r"`tanjax_lu` at .* could not be looked at \(Apart"
+    ):
         tj.jit(f)(jnp.linspace(0, 1600, 300, dtype=jnp.float32))

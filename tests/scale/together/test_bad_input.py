@@ -120,7 +120,7 @@ def test_numbers_that_no_exponent_holds_together():
     plan = plan_of(f, x)
     assert any("no exponent" in note for note in plan.notes)
     plain = jax.jit(f)(x)
-    lost = pytest.warns(tj.ScaleWarning, match="no exponent of float16 holds every number")
+    lost = pytest.warns(tj.errors.ScaleWarning, match="no exponent of float16 holds every number")
     # Up to JAX 0.10 XLA takes the root of a square for `abs`: then there is nothing to warn of.
     with contextlib.nullcontext() if np.allclose(plain, x, rtol=2e-3, atol=0) else lost:
         got = tj.jit(f)(x)
@@ -141,7 +141,7 @@ def test_a_callback_is_said_to_be_unknown_or_keeps_its_numbers():
     plan = plan_of(f, full(1.0))
     assert plan.is_estimate
     with pytest.warns(
-        tj.ScaleWarning, match="numbers of `pure_callback` at .* could not be looked"
+        tj.errors.ScaleWarning, match="numbers of `pure_callback` at .* could not be looked"
     ):
         assert_same_bits(tj.jit(f)(full(1.0)), full(2.0))
 
@@ -172,7 +172,7 @@ def test_a_constant_that_cannot_be_restored_is_reported(wide):
     assert jax.jit(f)(x) == 0
     view = tj.scale_graph(f)(x)
     assert any("constant" in note for note in view.plan.notes)
-    with pytest.warns(tj.ScaleWarning, match="constant"):
+    with pytest.warns(tj.errors.ScaleWarning, match="constant"):
         assert tj.jit(f)(x) == 0
     fine = plan_of(lambda x: x * 0.5, x)
     assert not fine.notes
@@ -273,7 +273,7 @@ def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):
 def test_a_unit_stands_in_for_numbers_that_are_not_there():
     """They are taken to be near 1 in it; of an abstract array without unit nothing is known."""
     abstract = jax.ShapeDtypeStruct((), jnp.float16)
-    sun, earth = (tj.Unitful(abstract, "kg", scale=k) for k in (96, 78))
+    sun, earth = (tj.Quantity(abstract, "kg", scale=k) for k in (96, 78))
     view = tj.scale_graph(lambda a, b: a * a * b / b)(sun, earth)
     assert view.plan.is_estimate
     assert not view.plan.identity

@@ -195,12 +195,12 @@ def test_the_smaller_part_of_complex_products_is_right_or_warned_of():
     for z in (near, far):
         np.testing.assert_allclose(planned(z, w), z.imag, rtol=1e-5)
     planned(near[0], w)
-    with pytest.warns(tj.ScaleWarning, match="wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="wrong"):
         planned(far[0], w)
     planned = tj.jit(lambda z, w: jnp.imag(jnp.vdot(w, z)) * 1e15)
     both = np.complex64([1e-15, 2e-15])
     planned(near, both * (1 + 1j))
-    with pytest.warns(tj.ScaleWarning, match="wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="wrong"):
         planned(far, both)
 
 
@@ -230,7 +230,7 @@ def test_products_of_complex_numbers_keep_both_parts(name):
 def test_a_result_that_is_a_quantity_keeps_the_digits_that_a_fresh_call_gives(program, dtype):
     """It has an exponent of its own: what a plain array would flush is no rounding of it."""
     info, planned = jnp.finfo(dtype), tj.jit(program)
-    lengths = lambda *numbers: tj.Unitful(jnp.asarray(numbers, dtype), "m")
+    lengths = lambda *numbers: tj.Quantity(jnp.asarray(numbers, dtype), "m")
     small = float(info.smallest_normal) ** 0.5
     for numbers in ([1.0], [small], [small / 8], [1.0, small / 8], [small, small / 64]):
         got, fresh = planned(lengths(*numbers)), tj.jit(program)(lengths(*numbers))
@@ -243,9 +243,9 @@ def test_a_result_that_is_a_quantity_keeps_the_digits_that_a_fresh_call_gives(pr
 def test_a_quantity_too_wide_for_any_exponent_keeps_what_plain_jax_has_right(far, small, large):
     """The first result is [0, 1e60] m2. What plain JAX has beside 1e60 m2, a warning says."""
     square, program = tj.jit(lambda q: q * q), jax.jit(lambda q: q * q)
-    lengths = lambda *numbers: tj.Unitful(jnp.float32(numbers), "m")
+    lengths = lambda *numbers: tj.Quantity(jnp.float32(numbers), "m")
     square(lengths(far, large))
     q = lengths(small, large)
-    with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="1 entries of the results are wrong"):
         got = square(q)
     assert float(got.stored[0]) * 2.0**got.scale == float(program(q).stored[0])

@@ -24,27 +24,27 @@ def test_entries_too_far_apart_for_any_exponent_are_looked_at():
     """`x**-2` of them fits as well as it can at exponent 0, and the last one is lost there."""
     x = jnp.array([-220.0, 4.8e-6, 3e-8, 1.6, 1.433e34], jnp.float32)
     f = tj.jit(jax.grad(lambda x: jnp.sum(jnp.exp(-jnp.abs(x / x)))))
-    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="entries of the results are wrong"):
         f(x)
 
 
 def test_quantity_holds_small_entries_where_an_exponent_does():
-    mass = tj.Unitful(jnp.array([1e-3, 1e-5], jnp.float32), "kg")
+    mass = tj.Quantity(jnp.array([1e-3, 1e-5], jnp.float32), "kg")
     out = tj.jit(lambda m: 6.626e-34 * m)(mass)
     true = np.asarray(out.stored, np.float64) * 2.0**out.scale
     np.testing.assert_allclose(true, [6.626e-37, 6.626e-39], rtol=1e-6)
 
 
 def test_quantity_that_no_exponent_holds_is_said():
-    x = tj.Unitful(jnp.array([1.012e34, 1.6087], jnp.float32), "m")
-    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+    x = tj.Quantity(jnp.array([1.012e34, 1.6087], jnp.float32), "m")
+    with pytest.warns(tj.errors.ScaleWarning, match="entries of the results are wrong"):
         tj.jit(lambda x: x * tj.numpy.abs(x) ** 1.5)(x)
 
 
 def test_a_quantity_of_which_some_would_fit_at_another_exponent_is_said():
     """Nothing holds 1e18 and 1e33 of 1 / q³; of q · 1 / q³ 1e12 and 1e22 are held by float16."""
-    q = tj.Unitful(jnp.array([34368.0, 0.34375], jnp.float16), "kg", scale=-35)
-    with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+    q = tj.Quantity(jnp.array([34368.0, 0.34375], jnp.float16), "kg", scale=-35)
+    with pytest.warns(tj.errors.ScaleWarning, match="1 entries of the results are wrong"):
         tj.jit(lambda q: q * q**-3)(q)
 
 
@@ -139,7 +139,7 @@ def test_entry_that_plain_jax_has_nearly_right_is_not_given_away():
     x = jnp.array([2252.0, 1.068, 0.01952], jnp.float16)
     f = lambda x, y: jnp.sqrt((a / x) ** 2 + y * y)
     y = jnp.array([9.05e-5, 4082.0, 489.75], jnp.float16)
-    with pytest.warns(tj.ScaleWarning):
+    with pytest.warns(tj.errors.ScaleWarning):
         got = tj.jit(f)(x, y)
     assert float(got[0]) == pytest.approx(1.2e-3, rel=0.05)
 
@@ -165,7 +165,7 @@ def test_rounding_after_a_cancellation_has_room():
 
 def test_numbers_beyond_every_range_are_said():
     f = lambda x: jnp.sum(jnp.sqrt(2 * jnp.expm1(x) ** 2))
-    with pytest.warns(tj.ScaleWarning, match="beyond"):
+    with pytest.warns(tj.errors.ScaleWarning, match="beyond"):
         tj.jit(jax.grad(f))(jnp.array([9.36e36, 1e-3, 1e-2], jnp.float32))
 
 
@@ -181,7 +181,7 @@ def test_exponents_too_large_for_a_plan_do_not_stop_it():
     f = lambda x, y: jnp.sum((1 / (1 + jnp.exp(jnp.abs(jnp.sum(y**3)) ** (1 / 3) / x))) ** -2.5)
     x = jnp.array([7.2, 9.6, 7.9], jnp.float32)
     y = jnp.array([0.0, 2.7e15, 2.5e15], jnp.float32)
-    with pytest.warns(tj.ScaleWarning) as said:
+    with pytest.warns(tj.errors.ScaleWarning) as said:
         tj.jit(jax.value_and_grad(f, (0, 1)))(x, y)
     assert not any("could not be planned" in str(s.message) for s in said)
 
@@ -194,7 +194,7 @@ def test_branch_that_a_loop_takes_late_is_said():
 
     f = tj.jit(lambda x: jax.lax.scan(step, x, jnp.arange(100_000))[0])
     assert f(jnp.float32(3.0)) == 3  # in its windows nothing can leave the range
-    with pytest.warns(tj.ScaleWarning, match="branch at .* was not taken"):
+    with pytest.warns(tj.errors.ScaleWarning, match="branch at .* was not taken"):
         f(jnp.float32(1e-30))
 
 
@@ -276,7 +276,7 @@ def test_results_that_plain_jax_has_right_are_kept_with_all_warnings(monkeypatch
     plain = jax.jit(far_apart)(*FAR_APART)
     np.testing.assert_allclose(plain[0], 1e30, rtol=1e-5)
     f = tj.jit(far_apart)
-    with pytest.warns(tj.ScaleWarning, match="a constant was lost"):
+    with pytest.warns(tj.errors.ScaleWarning, match="a constant was lost"):
         got = f(*FAR_APART)
     np.testing.assert_array_equal(got, plain)
     assert f.plans[-1].identity
@@ -330,7 +330,7 @@ def test_a_zero_is_said_unless_rounding_leaves_it_in_any_range(monkeypatch):
     quotient = lambda x, y, z: x / y / z
     numbers = [jnp.full(3, n, jnp.float32) for n in (1e30, 1e25, 1e25)]
     assert not np.any(jax.jit(quotient)(*numbers))  # XLA's doing
-    with pytest.warns(tj.ScaleWarning, match="or zero"):
+    with pytest.warns(tj.errors.ScaleWarning, match="or zero"):
         tj.jit(quotient)(*numbers)
 
 
@@ -351,14 +351,14 @@ def test_a_zero_in_place_of_mere_rounding_is_no_loss():
 
 def test_infinities_that_float16_may_not_have_excuse_nothing():
     """`1 / a**2` of entries far apart: right if `a` becomes infinite, but XLA has it in float32."""
-    q0 = tj.Unitful(jnp.array([0.589, 0.0005317, 11784.0], jnp.float16), "kg")
-    q1 = tj.Unitful(jnp.array(34624.0, jnp.float16), "s", scale=17)
+    q0 = tj.Quantity(jnp.array([0.589, 0.0005317, 11784.0], jnp.float16), "kg")
+    q1 = tj.Quantity(jnp.array(34624.0, jnp.float16), "s", scale=17)
 
     def one(q0, q1):
         ratio = q0 / q1
         return tj.numpy.sum(ratio / ratio)
 
-    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="entries of the results are wrong"):
         tj.jit(tj.grad(one, (0, 1)))(q0, q1)
 
 
@@ -385,8 +385,8 @@ def test_subnormal_results_that_plain_jax_has_right_are_kept():
 
 def test_a_wide_result_is_held_as_far_as_the_dtype_goes_or_said_to_be_lost():
     """The largest entry is a normal number as it is: another exponent would hold the other too."""
-    q = tj.Unitful(jnp.array([43392.0, 23.875], jnp.float16), "m / s", scale=6)
-    with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+    q = tj.Quantity(jnp.array([43392.0, 23.875], jnp.float16), "m / s", scale=6)
+    with pytest.warns(tj.errors.ScaleWarning, match="1 entries of the results are wrong"):
         tj.jit(lambda q: q**-3)(q)
 
 
@@ -414,8 +414,8 @@ def test_a_plan_that_holds_no_numbers_is_not_kept_for_those_that_are_held():
         return tj.numpy.sum(v / v)
 
     f = tj.jit(tj.grad(one))
-    joules = lambda x: tj.Unitful(jnp.array(x, jnp.float32), "J")
-    with pytest.warns(tj.ScaleWarning, match="the rest after a cancellation"):
+    joules = lambda x: tj.Quantity(jnp.array(x, jnp.float32), "J")
+    with pytest.warns(tj.errors.ScaleWarning, match="the rest after a cancellation"):
         f(joules([-3.314e31, -7.53e-11, 1.304e-28]))
     slope = f(joules([1.0, 2.0**-16, 0.125]))
     np.testing.assert_allclose(slope.to("1 / J").value, 0.0, atol=1e-9)
@@ -452,7 +452,7 @@ def test_what_a_long_loop_computes_late_is_right_or_warned_of():
     f = tj.jit(jax.grad(orbit), static_argnums=2)
     for r in (1e7, 1.1e7):
         with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always", tj.ScaleWarning)
+            warnings.simplefilter("always", tj.errors.ScaleWarning)
             got = f(jnp.float32(r), jnp.float32(3e14), 1000)
         assert said or abs(got - 1.0495761) < 1e-3
 
@@ -467,7 +467,9 @@ def test_number_far_below_is_no_zero_where_infinities_are_cut_off():
     x = jnp.array([8192.0, 0.03125, 65536.0, 0.0078125], jnp.bfloat16)
     y = jnp.array([8.0, 2.0**-17, 0.25, 32768.0], jnp.bfloat16)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tj.ScaleWarning)  # with JAX 0.12, which keeps plain JAX
+        warnings.simplefilter(
+            "ignore", tj.errors.ScaleWarning
+        )  # with JAX 0.12, which keeps plain JAX
         slopes = tj.jit(f)(x, y)
     for slope, plain in zip(slopes, jax.jit(f)(x, y), strict=True):
         assert not np.any(np.isfinite(plain) & ~np.isfinite(slope))
@@ -482,7 +484,7 @@ def test_a_constant_that_fills_its_dtype_does_not_vanish_in_a_plan_alone():
     def one(x):
         return jnp.sum(x * a / (x * a) * 1.36e19 * 1.36e19 * 1.36e19)
 
-    with pytest.warns(tj.ScaleWarning, match="too wide for the dtype"):
+    with pytest.warns(tj.errors.ScaleWarning, match="too wide for the dtype"):
         tj.jit(jax.grad(one))(x)
 
 
@@ -519,7 +521,7 @@ def test_rounding_elsewhere_is_no_number_for_one_that_xla_has_lost():
 
 def test_plain_jax_misses_nothing_that_it_could_not_hold():
     """The square fits at the exponent of a plan; without one, as in plain JAX, it is infinite."""
-    side = tj.Unitful(jnp.array([1e25], jnp.float32), "m")
+    side = tj.Quantity(jnp.array([1e25], jnp.float32), "m")
     plan = tj.scale_graph(lambda a: a * a)(side).plan
     exact, infinite = plan.run([side.stored]), [jnp.array([jnp.inf], jnp.float32)]
     assert plan.output_exponents != [0]
@@ -554,7 +556,7 @@ def until(x, end):
 @pytest.mark.parametrize("name", LOOPS_BEYOND)
 def test_a_loop_whose_state_no_exponent_holds_ends_as_in_plain_jax_and_warns(name):
     f, x, want = LOOPS_BEYOND[name]
-    with pytest.warns(tj.ScaleWarning, match="are wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="are wrong"):
         got = tj.jit(f)(x)
     assert np.asarray(jax.tree.leaves(got)[0]) == want
 
@@ -573,6 +575,6 @@ def test_plain_jax_is_not_asked_where_its_loop_never_ends():
         grown = jax.lax.while_loop(lambda c: c < 1e-37, lambda c: c * 0.5 + c, x * 1e-3)
         return grown * 1e30, y * y / y
 
-    with pytest.warns(tj.ScaleWarning, match="are wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="are wrong"):
         grown, _ = tj.jit(f)(jnp.float32(1e-37), jnp.array([1e-36, 1e36], jnp.float32))
     assert 1e-7 <= float(grown) < 2e-7

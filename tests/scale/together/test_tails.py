@@ -96,6 +96,6 @@ def test_subnormal_numbers_of_float16_are_no_tails():
     a = 1.2565e-4
     x = jnp.array([0.0, 140.5, 6316.0, 1e-4, 3.0], jnp.float16)
     slope = jax.grad(lambda x, a: jnp.sum(x * a / (x + a)))
-    with pytest.warns(tj.ScaleWarning, match="wrong"):
+    with pytest.warns(tj.errors.ScaleWarning, match="wrong"):
         got = np.asarray(tj.jit(slope)(x, jnp.float16(a)), float)
     np.testing.assert_allclose(got[1], 0.0, atol=1e-7)

@@ -84,7 +84,7 @@ def test_constants_that_xla_would_join_are_hidden_from_it(name, shape):
 @pytest.mark.parametrize("unit", [None, "m"])
 def test_a_power_of_a_constant_multiple_later(unit):
     """Ordinary numbers are proved for windows in which XLA joins nothing out of range."""
-    given = lambda x: jnp.float32(x) if unit is None else tj.Unitful(jnp.float32(x), unit)
+    given = lambda x: jnp.float32(x) if unit is None else tj.Quantity(jnp.float32(x), unit)
     f = tj.jit(lambda x: (6.6743e-11 * x) ** -3)
     for x in (1e9, 1e19, 1e15, 1e19):
         out = f(given(x))
@@ -177,7 +177,7 @@ def test_plain_jax_is_kept_where_rounding_leaves_the_exponents():
     numbers = jnp.array([2.8203125], jnp.float16), jnp.array([0.33129883], jnp.float16)
     slope = tj.jit(jax.grad(f))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tj.ScaleWarning)
+        warnings.simplefilter("ignore", tj.errors.ScaleWarning)
         assert np.isfinite(slope(*numbers)).all()
         assert slope(jnp.float16([1.5]), jnp.float16([0.75])) == 0
     assert "guarded" not in [p.method for p in slope.plans]  # it was not XLA
@@ -192,9 +192,9 @@ def test_plain_jax_is_kept_beside_a_nan_that_is_right():
         share = tnp.exp(-tnp.abs(mass / mass))
         return tnp.sum(gravity * share / share**2)
 
-    mass = tj.Unitful(jnp.array([9760.0, 10072.0, 0.0], jnp.float16), "kg")
+    mass = tj.Quantity(jnp.array([9760.0, 10072.0, 0.0], jnp.float16), "kg")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tj.ScaleWarning)
+        warnings.simplefilter("ignore", tj.errors.ScaleWarning)
         slope = tj.jit(tj.grad(f))(mass)
     np.testing.assert_array_equal(slope.value, [0.0, 0.0, np.nan])
     exact, coarse = (Wide(np.array([2.0, first, np.nan, np.inf])) for first in (3.0, 1.0))
@@ -212,7 +212,7 @@ def test_plain_jax_is_kept_where_a_plan_makes_rounding_infinite():
     x = jnp.array([0.433349609375, 0.2626953125, 7.683e-05, 7.683e-05], jnp.float16)
     given = x, jnp.array([289.5, 562.5, 1188.0, 33.15625], jnp.float16), jnp.array(False)
     slope = jax.vmap(jax.grad(share, (0, 1)), (0, 0, None))
-    with pytest.warns(tj.ScaleWarning, match="cancellation"):
+    with pytest.warns(tj.errors.ScaleWarning, match="cancellation"):
         got = tj.jit(slope)(*given)
     for found, plain in zip(got, jax.jit(slope)(*given), strict=True):
         assert not np.any(np.isfinite(plain) & ~np.isfinite(found))

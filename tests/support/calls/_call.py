@@ -62,7 +62,7 @@ class Q:
     @property
     def quantity(self):
         scalar = isinstance(self.value, int | float)  # as in `3.0 * km`
-        return tj.Unitful(self.value if scalar else jnp.asarray(self.value), unit(self.unit))
+        return tj.Quantity(self.value if scalar else jnp.asarray(self.value), unit(self.unit))
 
 
 def powers(text):
@@ -152,9 +152,9 @@ def compare(result, plain, expected):
         found = [compare(*three) for three in zip(result, plain, expected, strict=True)]
         return "; ".join(filter(None, found))
     if expected is None:
-        if type(result) is tj.Unitful:
+        if type(result) is tj.Quantity:
             return f"unit: {result.unit}, not plain"
-    elif type(result) is not tj.Unitful:
+    elif type(result) is not tj.Quantity:
         return f"strip: plain, not {expected}"
     elif result.unit.dimension is not unit(expected).dimension:
         return f"unit: {result.unit}, not {expected}"

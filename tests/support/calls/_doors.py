@@ -69,7 +69,7 @@ def lifted(call):
 
 
 def _is_quantity(x):
-    return type(x) is tj.Unitful
+    return type(x) is tj.Quantity
 
 
 DOORS = {"tanjax": tanjax, "NumPy": numpy, "Python": python, "lift": lifted}

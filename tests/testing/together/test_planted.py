@@ -85,7 +85,7 @@ BODY = {k: v for k, v in vars(Right).items() if not k.startswith("__")}
 
 def bidiagonal(*, complex=False, definite=False, **overrides):
     """The type with some of it replaced."""
-    static = {name: tj.static_field(default=False) for name in ("lower", "definite")}
+    static = {name: tj.rules.static_field(default=False) for name in ("lower", "definite")}
     fields = {"d": Array, "e": Array, "lower": bool, "definite": bool}
     kind = kind_of(fields, BODY | static | overrides, injective=True, isometric=True)
     draw = Samples(3).complex if complex else Samples(3).normal
@@ -198,7 +198,7 @@ FORMS = {
         a, tj.destructure(y)
     ),
 }
-LATTICE = (tj.Outer, tj.Fill, tj.Diagonal, tj.Masked, tj.Kronecker, tj.Identity)
+LATTICE = (tj.Outer, tj.Fill, tj.Diagonal, tj.tangents.Masked, tj.Kronecker, tj.Identity)
 LATTICE += (tj.Tridiagonal, tj.Toeplitz, tj.Banded)
 COTANGENTS = {
     "pushforward_of_restructure: Outer": doubling(tj.Outer),
@@ -233,7 +233,7 @@ def test_the_type_is_right(complex):
 @pytest.mark.parametrize("name", TYPES)
 def test_fault_of_a_type(name):
     stage, make = TYPES[name]
-    with pytest.raises(tj.CheckFailure, match=f": {stage}: "):
+    with pytest.raises(tj.errors.CheckFailure, match=f": {stage}: "):
         check_stage(make(), stage)
 
 
@@ -269,13 +269,13 @@ NAMED = {
 def test_message_of_a_type(name):
     """What is named is what the author has to change."""
     stage, make, words = NAMED[name]
-    with pytest.raises(tj.CheckFailure, match=words):
+    with pytest.raises(tj.errors.CheckFailure, match=words):
         check_stage(make(), stage)
 
 
 def test_formed_aloud():
     """A query that forms the array and says so is as good as the default."""
-    aloud = lambda a, b: tj.densified(a, "apply", "have patience") @ b
+    aloud = lambda a, b: tj.rules.densified(a, "apply", "have patience") @ b
     assert check_stage(bidiagonal(apply=aloud), "memory").scalars > 0
 
 
@@ -383,7 +383,7 @@ def labelled():
     """An operation with a wrong unit signature."""
     times = tj.operation(lambda a, x: a @ x, units="a: u, x: v -> v")
     a, x = vector()
-    return times, (tj.Unitful(a, tj.unit("m")), x), {}
+    return times, (tj.Quantity(a, tj.unit("m")), x), {}
 
 
 def doubled_without_weights(a, x, w, negate):
@@ -490,7 +490,7 @@ def test_the_operation_is_right(name):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_fault_of_an_operation(name):
     stage, make = OPERATIONS[name]
-    with pytest.raises(tj.CheckFailure, match=f": {stage}: ") as failure:
+    with pytest.raises(tj.errors.CheckFailure, match=f": {stage}: ") as failure:
         check(make, stage)
     assert "implementation: " in str(failure.value)
 
@@ -527,14 +527,14 @@ def test_cotangent_formed_by_a_rule_or_a_type_is_blamed_on_it(who):
 
     times.natural_rule(lambda a, x: (a @ x, lambda y: (outer(y, x), a.mT @ y)))
     s = Samples(5)
-    with pytest.raises(tj.CheckFailure, match=f"memory: .*{words}"):
+    with pytest.raises(tj.errors.CheckFailure, match=f"memory: .*{words}"):
         check(lambda: (times, (kind(s.normal(3)), s.normal(3)), {}), "memory")
 
 
 def test_a_vector_only_says_what_to_declare():
     """A rule that refuses a matrix where the operation takes one says so too late."""
     pull = lambda a, x, w, n: lambda y: (tj.Outer(y.reshape(3), x), a.mT @ y, None)
-    with pytest.raises(tj.CheckFailure, match=r"two columns: it raised(.|\n)*core_ndims"):
+    with pytest.raises(tj.errors.CheckFailure, match=r"two columns: it raised(.|\n)*core_ndims"):
         check(op("", pull=pull)[1], "variants")
 
 
@@ -545,5 +545,5 @@ def test_numbers_that_are_looked_at():
     def repeated(a, n):
         return a * int(n)
 
-    with pytest.raises(tj.CheckFailure, match="repeated: value: it raised under jit"):
+    with pytest.raises(tj.errors.CheckFailure, match="repeated: value: it raised under jit"):
         check_operation(repeated, Samples(5).normal(3), 2)

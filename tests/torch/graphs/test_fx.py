@@ -53,12 +53,12 @@ def test_a_graph_that_writes_is_right(functional):
 
 
 def test_a_write_into_an_argument_raises_by_its_place():
-    with pytest.raises(tj.MutationError, match=r"argument \[0\]\[0\]\['a'\]"):
+    with pytest.raises(tj.errors.MutationError, match=r"argument \[0\]\[0\]\['a'\]"):
         tjt.Interpreter(make_fx(lambda d: d["a"].add_(1))({"a": X.clone()}))({"a": array(X)})
 
 
 def test_a_write_into_what_the_graph_holds_raises_by_its_name():
-    with pytest.raises(tj.MutationError, match=r"the graph writes into '0\.running_mean'"):
+    with pytest.raises(tj.errors.MutationError, match=r"the graph writes into '0\.running_mean'"):
         tjt.Interpreter(torch.fx.symbolic_trace(nn.Sequential(nn.BatchNorm1d(3))))(array(X))
 
 

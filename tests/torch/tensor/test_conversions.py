@@ -173,7 +173,7 @@ def test_copies_keep(again):
     base = tjt.from_jax(jnp.arange(6.0).reshape(2, 3))
     parameter = nn.Parameter(tjt.from_jax(jnp.ones(2)))
     parameter.note = "kept"
-    metres = tjt.from_jax(tj.Unitful(jnp.arange(3.0), "m"))
+    metres = tjt.from_jax(tj.Quantity(jnp.arange(3.0), "m"))
     kinds = [tj.Diagonal(jnp.ones(3)), tj.Kronecker(tj.Diagonal(jnp.ones(2)), jnp.eye(2))]
     saved = {"base": base, "row": base.t()[1], "parameter": parameter, "metres": metres}
     loaded = again(saved | {"kinds": [tjt.from_jax(k) for k in kinds], "conj": base + 1j})

@@ -89,7 +89,7 @@ def test_tensor_prints_as_torch_does_with_type_and_unit():
     assert repr(ours([1], jnp.int32)) == "Tensor([1], dtype=torch.int32)"
     assert repr(nn.Parameter(ours([1.0]))).startswith("Parameter containing:\nTensor([1.]")
     assert "Diagonal(" in repr(tjt.from_jax(tj.Diagonal(jnp.ones(2))))
-    assert '"m"' in repr(tjt.from_jax(tj.Unitful(jnp.ones(2), "m")))
+    assert '"m"' in repr(tjt.from_jax(tj.Quantity(jnp.ones(2), "m")))
     assert "2000" in repr(ours(np.zeros(2000))) or "..." in repr(ours(np.zeros(2000)))
     assert str([ours([1.0])]) == "[Tensor([1.])]"
     torch.testing.assert_close(ours(), ours())

@@ -270,5 +270,5 @@ def test_an_average_of_matrices_of_a_product_is_refused():
     layer = tjt.nn.StructuredLinear(tj.Kronecker(definite(2), definite(2)))
     averaged = swa_utils.AveragedModel(layer)
     averaged.update_parameters(layer)
-    with pytest.raises(tj.CotangentError, match="multi_avg_fn"):
+    with pytest.raises(tj.errors.CotangentError, match="multi_avg_fn"):
         averaged.update_parameters(layer)

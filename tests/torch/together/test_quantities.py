@@ -28,17 +28,17 @@ TIME = tj.quantity(jnp.abs(normal(N)) + 1, "s")
 Q, T = tjt.from_jax(LENGTH), tjt.from_jax(TIME)
 PLAIN = tjt.from_jax(VECTOR)
 STIFFNESS = tj.quantity(3.0, "J/m2")
-SPRINGS = tj.Unitful(tj.Diagonal(jnp.abs(normal(N)) + 1), "N/m")
-DEFINITE = tj.Unitful(tj.Symmetric(definite(N), definite=True), "N/m")
+SPRINGS = tj.Quantity(tj.Diagonal(jnp.abs(normal(N)) + 1), "N/m")
+DEFINITE = tj.Quantity(tj.Symmetric(definite(N), definite=True), "N/m")
 ZERO = tj.quantity(0.0, "m")
 
 
 def unit_of(x):
-    return x.unit if isinstance(x, tj.Unitful) else tj.units.one
+    return x.unit if isinstance(x, tj.Quantity) else tj.units.one
 
 
 def number_of(x):
-    return x.stored if isinstance(x, tj.Unitful) else x
+    return x.stored if isinstance(x, tj.Quantity) else x
 
 
 ONE_KM, DECAY = tj.quantity(1.0, "km"), tj.quantity(2.0, "m")
@@ -46,29 +46,33 @@ OF = tjt.from_jax
 PROGRAMS = {
     "energy": (
         lambda q: 0.5 * OF(STIFFNESS) * (q**2).sum(),
-        lambda q: 0.5 * STIFFNESS * tj.sum(q**2),
+        lambda q: 0.5 * STIFFNESS * tj.linalg.sum(q**2),
     ),
     "decay": (lambda q: torch.exp(-q / OF(DECAY)).sum(), lambda q: tnp.sum(tnp.exp(-q / DECAY))),
-    "kilometres": (lambda q: (q + OF(ONE_KM)).sum(), lambda q: tj.sum(q + ONE_KM)),
+    "kilometres": (lambda q: (q + OF(ONE_KM)).sum(), lambda q: tj.linalg.sum(q + ONE_KM)),
     "differences": (
         lambda q: (q[1:] - q[:-1]).pow(2).sum() * q[0],
-        lambda q: tj.sum((q[1:] - q[:-1]) ** 2) * q[0],
+        lambda q: tj.linalg.sum((q[1:] - q[:-1]) ** 2) * q[0],
     ),
     "branches": (
         lambda q: torch.where(q > OF(ZERO), q, -2 * q).sum() + q.abs().sum(),
-        lambda q: tnp.where(q > ZERO, q, -2 * q).sum() + tj.sum(abs(q)),
+        lambda q: tnp.where(q > ZERO, q, -2 * q).sum() + tj.linalg.sum(abs(q)),
     ),
     "speed": (lambda q, t: ((q / t) ** 2).mean(), lambda q, t: tnp.mean((q / t) ** 2), TIME),
     "loss": (F.mse_loss, lambda q, r: tnp.mean((q - r) ** 2), OTHER),
     "lists": (
         lambda q, r: torch.cat([q, r]).pow(2).sum() + torch.stack([q, r]).norm() * q[0],
-        lambda q, r: tj.sum(q**2) + tj.sum(r**2) + (tj.sum(q**2) + tj.sum(r**2)) ** 0.5 * q[0],
+        lambda q, r: (
+            tj.linalg.sum(q**2)
+            + tj.linalg.sum(r**2)
+            + (tj.linalg.sum(q**2) + tj.linalg.sum(r**2)) ** 0.5 * q[0]
+        ),
         OTHER,
     ),
     "springs": (lambda q, k: 0.5 * (q @ (k @ q)), lambda q, k: 0.5 * tj.dot(q, k @ q), SPRINGS),
     "solve": (
         lambda q, k: torch.linalg.solve(k, q).sum(),
-        lambda q, k: tj.sum(tj.solve(k, q)),
+        lambda q, k: tj.linalg.sum(tj.solve(k, q)),
         DEFINITE,
     ),
 }
@@ -91,7 +95,7 @@ def test_gradients_and_units(name):
 def test_a_structured_parameter_with_a_unit():
     """In [loss]/[x], and structural: what `jax.grad` gives for the numbers."""
     numbers = TYPES["Kronecker"]
-    k = tjt.from_jax(tj.Unitful(numbers, "N/m"), requires_grad=True)
+    k = tjt.from_jax(tj.Quantity(numbers, "N/m"), requires_grad=True)
     (0.5 * (Q @ (k @ Q))).backward()
     expected = jax.grad(lambda k: LENGTH.stored @ (k @ LENGTH.stored) / 2)(numbers)
     assert_agree(k.grad.payload.stored, expected)

@@ -140,10 +140,10 @@ def test_texts_that_are_none(text):
 
 def test_one_over_a_unit_is_a_unit():
     """`1 / metre` is a quantity to Python; where a unit is wanted it is one."""
-    assert tj.Unitful(3.0, 1 / m).unit is m**-1
+    assert tj.Quantity(3.0, 1 / m).unit is m**-1
     assert (3.0 / m).to(1 / m).value == 3.0
     with pytest.raises(tj.UnitError, match="define"):
-        tj.Unitful(3.0, 2 / m)
+        tj.Quantity(3.0, 2 / m)
     with pytest.raises(tj.UnitError):
-        tj.Unitful(3.0, jnp.ones(2) * m)
-    assert tj.Unitful(value=3.0, unit="m").unit is m
+        tj.Quantity(3.0, jnp.ones(2) * m)
+    assert tj.Quantity(value=3.0, unit="m").unit is m

@@ -86,13 +86,13 @@ def add_tangents(a: Structural, b: Structural) -> Structural:
     """Return the sum of two structural tangents of one primal.
 
     **Raises:** `CotangentError` if their trees or shapes differ, as for a natural and a structural
-    (co)tangent. It also raises for Refs, which have no sum: `tj.increment` adds in place.
+    (co)tangent. It also raises for Refs, which have no sum: `tj.refs.increment` adds in place.
     """
     if any(isinstance(leaf, jax.Ref) for leaf in jax.tree.leaves((a, b))):
         raise CotangentError(
             message(
                 "add_tangents: a tangent in a Ref has no sum.",
-                hint="`tj.increment(t, u)` adds in place; `ref[...]` is what a Ref holds.",
+                hint="`tj.refs.increment(t, u)` adds in place; `ref[...]` is what a Ref holds.",
             )
         )
     expected, got = jax.tree.structure(a), jax.tree.structure(b)
@@ -103,7 +103,7 @@ def add_tangents(a: Structural, b: Structural) -> Structural:
                 "add_tangents: the two tangents are not of one type.",
                 f"left:  {expected} {shapes[0]}",
                 f"right: {got} {shapes[1]}",
-                hint="only tangents of one kind add; convert with `tj.natural` or `tj.structural`.",
+                hint="only tangents of one kind add; convert with `tj.tangents.natural` or `tj.tangents.structural`.",
             )
         )
     return jax.tree.map(lambda x, y: x if jnp.result_type(x) == jax.dtypes.float0 else x + y, a, b)

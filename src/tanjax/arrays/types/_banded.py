@@ -37,7 +37,7 @@ class Banded(AbstractArray):
     r"""A square matrix with `lower` diagonals below the main one and `upper` above it.
 
     Samplers and Newton's method want its free numbers, not its stored ones, which hold corners
-    outside of the matrix, too: `tj.free_coordinates`.
+    outside of the matrix, too: `tj.tangents.free_coordinates`.
 
     **Arguments:** `bands`, shape `(lower + upper + 1, n)`: the diagonals from the uppermost to the
     lowest, every entry in its column, $a_{ij}$ at `bands[upper + i - j, j]`, as in

@@ -28,7 +28,7 @@ from ._full_storage import full_storage, mirror, square
 class Symmetric(AbstractArray):
     r"""A symmetric matrix, real or complex (for complex Hermitian ones see `Hermitian`).
 
-    The storage holds each entry twice. For samplers and Newton's method, `tj.free_coordinates`
+    The storage holds each entry twice. For samplers and Newton's method, `tj.tangents.free_coordinates`
     gives the free numbers.
 
     **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle of `data` to mirror, `"U"` or

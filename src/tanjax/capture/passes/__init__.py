@@ -1,6 +1,6 @@
 """Passes: interpreters that rewrite captured programs, and one that measures them.
 
-    tj.jit(f, passes=[tj.passes.share_factorizations])
+    tj.jit(f, passes=[tj.programs.passes.share_factorizations])
 
 Never applied unasked. Each agrees with the function to rounding, values and derivatives, and leaves
 a program alone in which it finds nothing to do.

@@ -1,6 +1,6 @@
 """The cost of a program, equation by equation: a table to read, rows to compute with.
 
-    table = tj.passes.cost(tj.capture(f)(x))
+    table = tj.programs.passes.cost(tj.capture(f)(x))
     print(table)
     table.total.flops, table.rows[0].name
 
@@ -67,7 +67,7 @@ class CostRow:
 
 
 class CostTable:
-    """The rows of `tj.passes.cost`: iterable, and printed as a table.
+    """The rows of `tj.programs.passes.cost`: iterable, and printed as a table.
 
     **Fields:** `rows`; `total`, the `Cost` of the program.
     """
@@ -130,7 +130,7 @@ def cost(program: Program) -> CostTable:
             message(
                 "passes.cost: it takes a captured program.",
                 f"got: {describe(program)}",
-                hint="write `tj.passes.cost(tj.capture(f)(x))`.",
+                hint="write `tj.programs.passes.cost(tj.capture(f)(x))`.",
             )
         )
     return CostTable(program.name, list(_rows(program, 0, 1, True)))

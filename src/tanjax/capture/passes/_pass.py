@@ -1,8 +1,8 @@
 """The form of every pass: a function of a function, and of a program.
 
-    tj.jit(f, passes=[tj.passes.share_factorizations])
-    tj.passes.share_factorizations(f)(x)
-    tj.passes.share_factorizations.rewrite(program)
+    tj.jit(f, passes=[tj.programs.passes.share_factorizations])
+    tj.programs.passes.share_factorizations(f)(x)
+    tj.programs.passes.share_factorizations.rewrite(program)
 
 Sharp edge. A pass on a function captures the function at every call; `tj.jit` captures it once.
 """
@@ -79,8 +79,8 @@ class Pass:
                 message(
                     f"passes.{self.__name__}: it takes a function or a program.",
                     f"got: {describe(given)}",
-                    hint=f"write `tj.passes.{self.__name__}(f)(x)`, or of a program "
-                    f"`tj.passes.{self.__name__}.rewrite(program)`.",
+                    hint=f"write `tj.programs.passes.{self.__name__}(f)(x)`, or of a program "
+                    f"`tj.programs.passes.{self.__name__}.rewrite(program)`.",
                 )
             )
 

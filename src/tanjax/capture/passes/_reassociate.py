@@ -21,7 +21,7 @@ from tanjax import arrays, operations as tj
 from tanjax._marks import Static
 from tanjax._typing import AnyArray, Natural
 from tanjax.arrays import is_structured
-from tanjax.quantities import Unitful, is_quantity
+from tanjax.quantities import Quantity, is_quantity
 
 from .._equations import Equation, Operand
 from .._interpreter import handles
@@ -71,7 +71,7 @@ class Reassociate(Walker):
     @handles(tj.inv)
     def inverse(self, equation: Equation, a: Natural) -> PyTree:
         (out,) = equation.outputs
-        if out is None or out.kind is Unitful or not self._only_multiplies(out):
+        if out is None or out.kind is Quantity or not self._only_multiplies(out):
             return self.default(equation, a)
         return self._later(equation, (a,))
 
@@ -79,7 +79,7 @@ class Reassociate(Walker):
         """True if the only user is a determinant, or a product that splits this one."""
         (out,) = equation.outputs
         users = self.walk.uses(out) if out is not None else []
-        if len(users) != 1 or users[0] is None or out is None or out.kind is Unitful:
+        if len(users) != 1 or users[0] is None or out is None or out.kind is Quantity:
             return False
         if not is_product(users[0]):
             return users[0].target in _DETERMINANTS

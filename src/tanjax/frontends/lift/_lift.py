@@ -30,7 +30,7 @@ from tanjax._jaxpr_types import Readable
 from tanjax._typing import Function
 from tanjax.arrays import is_structured
 from tanjax.quantities import (
-    Unitful,
+    Quantity,
     convert,
     is_quantity,
     label_of,
@@ -245,7 +245,7 @@ def _product(inferred: PyTree, own: PyTree) -> PyTree:
     return inferred * own
 
 
-def _tagged(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
+def _tagged(entry_unit: _EntryUnit, q: Quantity) -> PyTree:
     """Turn a quantity from outside into a number in the code, marked with its unit for `infer`."""
     unit = entry_unit(q.label)
     mark = lambda value: value
@@ -254,7 +254,7 @@ def _tagged(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
     return jax.jit(mark)(q.stored)
 
 
-def _number(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
+def _number(entry_unit: _EntryUnit, q: Quantity) -> PyTree:
     """Turn a quantity from outside into a number in the code."""
     return _number_at_entry(entry_unit, q.stored, q.label)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.quantities import Unitful, is_quantity, labelled, split_unit
+from tanjax.quantities import Quantity, is_quantity, labelled, split_unit
 from tanjax.units.signatures import Role, bind
 
 from ._handler import common, unit_handler
@@ -26,7 +26,7 @@ def _as_it_is(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
 
 
 @unit_handler("lax.stage")
-def stage(raw: Function, x: PyTree) -> Unitful:
+def stage(raw: Function, x: PyTree) -> Quantity:
     """Lift a number into the trace."""
     return labelled(raw(x.stored), x.label)
 

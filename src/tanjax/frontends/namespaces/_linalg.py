@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible, message
 from tanjax._typing import Function
-from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_unit
+from tanjax.quantities import Quantity, convert, is_quantity, labelled, split_unit
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit
 
@@ -19,7 +19,7 @@ from ._handler import common, linear, pure, unit_function, unit_handler
 
 
 @unit_handler("linalg.det", "scipy.linalg.det")
-def det(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> Unitful:
+def det(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> Quantity:
     """Return the determinant, in the unit to the power of the number of rows."""
     value, unit = linear("det", "a", a)
     return labelled(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
@@ -56,7 +56,7 @@ def matrix_rank(
 @unit_handler("scipy.linalg.cho_solve")
 def cho_solve(
     raw: Function, c_and_lower: tuple[PyTree, bool], b: PyTree, *args: PyTree, **kwargs: PyTree
-) -> Unitful:
+) -> Quantity:
     """Solve with a factor whose unit is the square root of the matrix' unit."""
     factor, lower = c_and_lower
     c, u = linear("cho_solve", "c", factor)
@@ -73,7 +73,7 @@ def symmetric_product(
     alpha: PyTree = 1.0,
     beta: PyTree = 0.0,
     **kwargs: PyTree,
-) -> Unitful:
+) -> Quantity:
     """Return `alpha * a @ a.T + beta * c` in the unit of the first term."""
     a, u = linear("symmetric_product", "a_matrix", a_matrix)
     c, v = linear("symmetric_product", "c_matrix", c_matrix)

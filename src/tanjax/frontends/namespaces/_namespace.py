@@ -23,7 +23,7 @@ from tanjax.arrays import densified, held, holds_array, is_structured
 from tanjax.operations import BY_NAME, DIFFERENTIABLE, OF_MATRICES
 from tanjax.quantities import (
     UNIT_DEPENDENT,
-    Unitful,
+    Quantity,
     UnitFunction,
     add,
     captured,
@@ -184,7 +184,7 @@ def _opened(raw: Function, on_quantities: Function, structured: Function) -> Fun
 def holds_quantity(values: PyTree) -> bool:
     """True if a quantity is among values, or in a sequence or dictionary among them."""
     for value in values:
-        if type(value) is Unitful:
+        if type(value) is Quantity:
             return True
         if type(value) in (list, tuple) and holds_quantity(value):
             return True

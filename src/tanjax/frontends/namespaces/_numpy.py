@@ -13,7 +13,7 @@ from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax._typing import Axis, Function
 from tanjax.arrays import is_inexact
-from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_unit
+from tanjax.quantities import Quantity, convert, is_quantity, labelled, split_unit
 from tanjax.units import one
 
 from ..signatures import TABLES
@@ -198,7 +198,7 @@ def rad2deg(raw: Function, x: PyTree) -> PyTree:
     return _angle_in(raw.__name__, x, "deg")
 
 
-def _angle_in(name: str, x: PyTree, unit: str) -> Unitful:
+def _angle_in(name: str, x: PyTree, unit: str) -> Quantity:
     return labelled(pure(name, "x", x), one).to(unit)
 
 
@@ -284,5 +284,5 @@ def gradient(
 def array_text(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> str:
     """Return the text of a quantity, with its unit."""
     if raw.__name__ == "array_repr":
-        return f'Unitful({raw(jnp.asarray(a.stored), *args, **kwargs)}, "{a.label}")'
+        return f'Quantity({raw(jnp.asarray(a.stored), *args, **kwargs)}, "{a.label}")'
     return f"{raw(jnp.asarray(a.stored), *args, **kwargs)} {a.label}".rstrip()

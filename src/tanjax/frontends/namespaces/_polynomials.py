@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible
 from tanjax._typing import Function
-from tanjax.quantities import Unitful, convert, is_quantity, labelled, split_unit
+from tanjax.quantities import Quantity, convert, is_quantity, labelled, split_unit
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
@@ -56,7 +56,7 @@ def _powers(top: Unit, variable: Unit, n: int) -> list[Unit]:
 
 
 @unit_handler("numpy.polyval")
-def polyval(raw: Function, p: PyTree, x: PyTree, **kwargs: PyTree) -> Unitful:
+def polyval(raw: Function, p: PyTree, x: PyTree, **kwargs: PyTree) -> Quantity:
     """Return the value, in the unit of the constant coefficient."""
     values, given = _coefficients("polyval", p)
     number, variable = linear("polyval", "x", x)
@@ -69,7 +69,7 @@ def polyval(raw: Function, p: PyTree, x: PyTree, **kwargs: PyTree) -> Unitful:
 
 
 @unit_handler("lax.polynomial")
-def polynomial(raw: Function, x: PyTree, coeffs: PyTree, **kwargs: PyTree) -> Unitful:
+def polynomial(raw: Function, x: PyTree, coeffs: PyTree, **kwargs: PyTree) -> Quantity:
     """As `polyval`, with the constant coefficient first."""
     values, given = _coefficients("polynomial", list(coeffs))
     number, variable = linear("polynomial", "x", x)
@@ -148,7 +148,7 @@ def polyint(raw: Function, p: PyTree, m: int = 1, k: PyTree = None) -> PyTree:
 
 
 @unit_handler("numpy.roots")
-def roots(raw: Function, p: PyTree, **kwargs: PyTree) -> Unitful:
+def roots(raw: Function, p: PyTree, **kwargs: PyTree) -> Quantity:
     """Return roots in the unit of the variable: 1 for an array, a ratio of units for a list."""
     values, given = _coefficients("roots", p)
     variable = _variable("roots", given)

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, describe, message
 from tanjax._typing import Axis, Function
-from tanjax.quantities import Unitful, is_quantity, labelled, rooted, split_unit, unscale
+from tanjax.quantities import Quantity, is_quantity, labelled, rooted, split_unit, unscale
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_dimensionless
 
@@ -133,7 +133,7 @@ def prod(raw: Function, a: PyTree, axis: Axis = None, *args: PyTree, **kwargs: P
 
 
 @unit_handler("lax.reduce_prod")
-def reduce_prod(raw: Function, operand: PyTree, axes: Sequence[int]) -> Unitful:
+def reduce_prod(raw: Function, operand: PyTree, axes: Sequence[int]) -> Quantity:
     """Return the product, in the unit to the power of the number of factors."""
     value, unit = split_unit(operand)
     count = int(np.prod([jnp.shape(value)[a] for a in axes], dtype=int))

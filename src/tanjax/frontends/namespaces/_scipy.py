@@ -54,7 +54,7 @@ def multivariate_normal(
     return labelled(raw(value, center, convert(spread, square, unit**2), *args, **kw), unit**-n)
 
 
-class UnitfulInterpolator:
+class QuantityInterpolator:
     """`RegularGridInterpolator` whose axes and values have units."""
 
     def __init__(
@@ -104,9 +104,9 @@ class UnitfulInterpolator:
 @unit_handler("scipy.interpolate.RegularGridInterpolator")
 def regular_grid_interpolator(
     raw: Function, *args: PyTree, **kwargs: PyTree
-) -> UnitfulInterpolator:
+) -> QuantityInterpolator:
     """Return an interpolator of quantities."""
-    return UnitfulInterpolator(raw, *args, **kwargs)
+    return QuantityInterpolator(raw, *args, **kwargs)
 
 
 @unit_handler("scipy.optimize.minimize")

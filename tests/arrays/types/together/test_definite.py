@@ -31,7 +31,7 @@ def test_a_broken_promise_is_nan():
 
 def test_complex_symmetric_cannot_be_definite():
     """The error points to the type that can."""
-    with pytest.raises(tj.RegistrationError, match=r"tj\.Hermitian"):
+    with pytest.raises(tj.errors.RegistrationError, match=r"tj\.Hermitian"):
         tj.Symmetric(DATA + 0j, definite=True)
 
 
@@ -46,7 +46,7 @@ class Toeplitz(tj.AbstractArray):
     """A type of one's own with a promise: a static field `definite`."""
 
     column: jax.Array
-    definite: bool = tj.static_field(default=False)
+    definite: bool = tj.rules.static_field(default=False)
 
     def to_dense(self):
         n = self.column.shape[0]
@@ -113,7 +113,7 @@ def test_broken_promise_of_a_band_is_nan_in_every_number():
 
 
 def test_complex_symmetric_band_cannot_be_definite():
-    with pytest.raises(tj.RegistrationError, match=r"tj\.Hermitian"):
+    with pytest.raises(tj.errors.RegistrationError, match=r"tj\.Hermitian"):
         tj.SymTridiagonal(A.diag.astype(complex), A.off.astype(complex), definite=True)
 
 

@@ -9,7 +9,11 @@ import tanjax as tj
 
 pytestmark = pytest.mark.core
 
-PASSES = [tj.passes.share_factorizations, tj.passes.reassociate, tj.passes.promote]
+PASSES = [
+    tj.programs.passes.share_factorizations,
+    tj.programs.passes.reassociate,
+    tj.programs.passes.promote,
+]
 
 
 def occasion(s, x):

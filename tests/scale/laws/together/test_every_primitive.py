@@ -272,7 +272,7 @@ class Batch:
         with jax.enable_x64(False), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             got = tj.jit(run)(self.at(mode))
-        warned = any(issubclass(w.category, tj.ScaleWarning) for w in caught)
+        warned = any(issubclass(w.category, tj.errors.ScaleWarning) for w in caught)
         bad = [
             i
             for i, x in zip(places, got, strict=True)
