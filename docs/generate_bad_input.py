@@ -69,7 +69,7 @@ MATRIX = lambda n, dtype: (jnp.ones((n, n), dtype),)
 REST = {
     **dict.fromkeys(("solve", "inv_quad_logdet", "lstsq", "solve_triangular"), VECTOR),
     **dict.fromkeys(("quadratic_form", "funm_multiply"), VECTOR),
-    **dict.fromkeys(("matmul", "add", "subtract", "multiply", "divide", "dot"), MATRIX),
+    **dict.fromkeys(("matmul", "add", "subtract", "multiply", "divide", "pairing"), MATRIX),
     **dict.fromkeys(("kron", "solve_lyapunov", "solve_discrete_lyapunov"), MATRIX),
     "solve_sylvester": lambda n, dtype: (jnp.eye(2, dtype=dtype), jnp.ones((n, 2), dtype)),
 }

@@ -44,11 +44,28 @@ def defined_by(bridge):
     return {f"bridges.{bridge}.{name}" for name in mine if name[0] != "_"}
 
 
-FACE, RULES = face(PACKAGE / "__init__.py").keys(), face(PACKAGE / "rules.py").keys()
+def written(name):
+    """Return where a name is documented: captured transforms have the docstrings of the plain."""
+    base = name.split(".")[-1]
+    if base == "capture":  # the folder and its function have the same name
+        return "capture.capture"
+    is_wrapped = base in capture and base in transforms
+    return f"transforms.{base}" if is_wrapped else name
+
+
+capture, transforms = (
+    face(PACKAGE / "capture/__init__.py"),
+    face(PACKAGE / "transforms/__init__.py"),
+)
+SPACES = ("errors", "linalg", "programs", "refs", "rules", "tangents")
+MODULES = {n for n in tanjax.__all__ if inspect.ismodule(getattr(tanjax, n))}
+TOP = set(tanjax.__all__) - MODULES
+INSIDE = {s: set(getattr(tanjax, s).__all__) - TOP - {"passes"} for s in SPACES}
 TESTING = face(PACKAGE / "testing" / "__init__.py")
-NAMES = FACE | {f"rules.{n}" for n in RULES - FACE} | {f"testing.{n}" for n in TESTING}
-# Names outside of the faces: a program returns equations, and `passes` has its own face.
-BESIDES = {"capture.Equation", *(f"capture.passes.{n}" for n in ("cost", "CostTable", "CostRow"))}
+NAMES = TOP.union(*({f"{s}.{n}" for n in names} for s, names in INSIDE.items()))
+NAMES |= {f"testing.{n}" for n in TESTING}
+# `passes` has its own face; two modules have an introduction.
+BESIDES = {"rules", "units"} | {f"capture.passes.{n}" for n in ("cost", "CostTable", "CostRow")}
 BRIDGES = {"typing.Quantity", "typing.checked"}.union(
     *(defined_by(bridge) for bridge in dir(tanjax.bridges) if bridge != "torch")
 )
@@ -62,8 +79,7 @@ FILES |= {f"nn.{name}": ("nn.py", name) for name in defined(TORCH / "nn.py") if 
 @pytest.mark.parametrize(
     ("page", "package", "names"),
     [
-        # The folder `capture` and its function have the same name.
-        ("api", "tanjax", NAMES - {"capture"} | {"capture.capture"} | BESIDES),
+        ("api", "tanjax", {written(n) for n in NAMES} | BESIDES),
         ("api_bridges", "tanjax", BRIDGES),
         ("api_torch", "tanjax_torch", FILES),
     ],
@@ -72,6 +88,15 @@ def test_page_lists_every_public_name(page, package, names):
     text = (PAGES / f"{page}.md").read_text()
     listed = re.findall(rf"^::: {re.escape(package)}\.(\S+)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(names)
+
+
+def test_the_table_of_themes_has_every_name_once():
+    table = re.findall(r"^\| \[.*", (PAGES / "api.md").read_text(), re.MULTILINE)
+    top, inside = zip(*(line.split("|")[2:4] for line in table), strict=True)
+    assert sorted(re.findall(r"`(\w+)`", "".join(top))) == sorted(TOP)
+    for cell in filter(str.strip, inside):
+        space, names = re.fullmatch(r" `tj\.(\w+)`: (.*) ", cell).groups()
+        assert set(re.findall(r"`(\w+)`", names)) - {"passes"} == INSIDE[space]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES | BRIDGES))

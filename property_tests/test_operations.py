@@ -32,7 +32,7 @@ def program(a, b, x, dense):
         form, inner = x @ a @ x, jnp.sum(a * b)
         return product @ x, total @ x + scaled @ x, form + inner + jnp.trace(a) + jnp.sum(b)
     product, total, scaled = tj.matmul(a, b), a + b, 3.0 * a - b.mT
-    form, inner = tj.linalg.quadratic_form(a, x), tj.dot(a, b)
+    form, inner = tj.linalg.quadratic_form(a, x), tj.linalg.pairing(a, b)
     return product @ x, total @ x + scaled @ x, form + inner + tj.trace(a) + tj.linalg.sum(b)
 
 

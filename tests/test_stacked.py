@@ -117,7 +117,7 @@ OPERATIONS = {
         tj.linalg.diagonal(a),
         tj.linalg.sum(a),
         tj.norm(a),
-        tj.dot(a, b @ b.T),
+        tj.linalg.pairing(a, b @ b.T),
     ),
     "functions": lambda a, b: (tj.linalg.expm(a), tj.linalg.matrix_power(a, 2)),
     "factorize": lambda a, b: (tj.factorize(a).solve(b), tj.factorize(a).logdet()),

@@ -1,10 +1,10 @@
 """A language of quantum circuits in captured programs; `circuits.py` shows it at work.
 
 A circuit is a Python function that makes gates and returns nothing. Gates are classes with the
-metaclass `tj.programs.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in their order, also in
-`tj.programs.for_loop`, `tj.cond`, `tj.programs.adjoint` and `tj.programs.ctrl`. An interpreter gives a circuit its meaning.
-`Run` moves a state vector through Kronecker products. `Forward` makes the gates of adjoint
-sub-circuits backwards and inverted.
+metaclass `tj.programs.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in their
+order, also in `tj.programs.for_loop`, `tj.cond`, `tj.programs.adjoint` and `tj.programs.ctrl`. An
+interpreter gives a circuit its meaning. `Run` moves a state vector through Kronecker products.
+`Forward` makes the gates of adjoint sub-circuits backwards and inverted.
 
     def bell(angle):
         H(wires=0)
@@ -145,7 +145,7 @@ class Meaning(tj.programs.Interpreter):
 
     def default(self, equation, *args: Any, **kwargs: Any) -> Any:
         if any(map(makes_gates, equation.programs.values())):
-            known = "`tj.programs.for_loop`, `tj.cond`, `tj.programs.adjoint`, `tj.programs.ctrl` and Python"
+            known = "`tj.cond`, `for_loop`, `adjoint`, `ctrl` of `tj.programs` and Python"
             raise TypeError(f"{equation.name}: cannot hold gates. Build circuits with {known}.")
         return super().default(equation, *args, **kwargs)
 

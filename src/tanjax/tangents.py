@@ -9,7 +9,6 @@ from .arrays import (
     Zero as Zero,
     add_tangents as add_tangents,
     destructure as destructure,
-    free_coordinates as free_coordinates,
     inner_product as inner_product,
     is_visible as is_visible,
     natural as natural,
@@ -23,5 +22,7 @@ from .arrays import (
     tangent_type as tangent_type,
     zero_tangent as zero_tangent,
 )
+
+from .transforms import free_coordinates as free_coordinates
 
 __all__ = sorted(name for name in globals() if name[0].isalpha())

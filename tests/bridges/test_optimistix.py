@@ -221,7 +221,7 @@ def test_minimum_over_definite_matrices_has_its_implicit_gradient():
     start = tj.Symmetric(np.eye(3), definite=True)
 
     def solution(c):
-        loss = lambda a, c: tj.dot(a, c) - tj.logdet(a)
+        loss = lambda a, c: tj.linalg.pairing(a, c) - tj.logdet(a)
         return minimise(loss, optimistix.BFGS(1e-10, 1e-10), start, c, max_steps=4000).value
 
     c = TARGET @ TARGET + np.eye(3)

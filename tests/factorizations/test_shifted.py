@@ -28,7 +28,7 @@ def test_a_likelihood_in_quantities_forms_no_matrix():
     def likelihood(theta, a, b):
         with tj.densify("error"):
             covariance = shifted(theta, a, b) * kelvin**2
-            squares = tj.dot(Y * kelvin, tj.solve(covariance, Y * kelvin))
+            squares = tj.linalg.pairing(Y * kelvin, tj.solve(covariance, Y * kelvin))
             return (squares + tj.logdet(covariance / kelvin**2)).to_value("")
 
     def dense(theta, a, b):

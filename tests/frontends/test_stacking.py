@@ -1,4 +1,4 @@
-"""`tj.linalg.stack` and `tj.linalg.concatenate`: a batch where one type holds it, otherwise dense, visibly."""
+"""`tj.linalg.stack`, `concatenate`: a batch where one type holds it, otherwise dense, visibly."""
 
 import jax
 import jax.numpy as jnp

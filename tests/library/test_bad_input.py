@@ -49,8 +49,11 @@ LOW_RANK = tj.LowRank(np.ones((2, 1)), np.ones((3, 1)))
         (lambda: tj.logdet(tj.BlockDiagonal(M23, np.eye(2))), "logdet: needs a square"),
         (lambda: tj.det(tj.Scaled(M23, 2.0)), "det: needs a square"),
         (lambda: tj.linalg.cholesky(tj.Kronecker(M23, M23.T)), "cholesky.*square"),
-        (lambda: tj.dot(diagonal(3), jnp.ones((2, 2))), r"dot: .*\(3, 3\).*\(2, 2\)"),
-        (lambda: tj.dot(jnp.ones(3), jnp.ones((3, 1))), r"dot: .*\(3,\).*\(3, 1\)"),
+        (
+            lambda: tj.linalg.pairing(diagonal(3), jnp.ones((2, 2))),
+            r"pairing: .*\(3, 3\).*\(2, 2\)",
+        ),
+        (lambda: tj.linalg.pairing(jnp.ones(3), jnp.ones((3, 1))), r"pairing: .*\(3,\).*\(3, 1\)"),
         (lambda: tj.linalg.kron(diagonal(3), jnp.ones(3)), r"kron: needs two matrices.*\(3,\)"),
         (lambda: tj.linalg.quadratic_form(diagonal(3), jnp.ones(4)), r"form: .*\(3, 3\).*\(4,\)"),
         (lambda: tj.linalg.sum(diagonal(3), axis=2), "sum: axis 2 is out of range"),

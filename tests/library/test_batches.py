@@ -18,7 +18,7 @@ from tanjax.testing import cases_of
 
 # To compile: two cases of each are enough.
 EXPENSIVE = ("slogdet", "condition_number", *("expm", "logm", "sqrtm", "fractional_matrix_power"))
-REDUCTIONS = ("sum", "norm", "dot")  # of all axes: `test_batch_reductions`
+REDUCTIONS = ("sum", "norm", "pairing")  # of all axes: `test_batch_reductions`
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +207,7 @@ def test_batch_reductions():
     spectral = {"axis": (-2, -1), "ord": 2, "keepdims": True}
     for how in ({}, {"axis": (-2, np.int64(-1))}, spectral, {"axis": np.int64(0)}):
         np.testing.assert_allclose(tj.norm(batch, **how), tj.norm(full, **how))
-    np.testing.assert_allclose(tj.dot(batch, full), jnp.sum(full**2))
+    np.testing.assert_allclose(tj.linalg.pairing(batch, full), jnp.sum(full**2))
     zero = jax.grad(lambda a: tj.norm(a))(tj.Symmetric(jnp.zeros((2, 3, 3))))
     np.testing.assert_array_equal(zero.data, jnp.zeros((2, 3, 3)))
 

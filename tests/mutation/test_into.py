@@ -171,7 +171,7 @@ def test_buffers_may_be_closed_over_and_be_raw_trees():
 
 
 def test_derivatives_through_buffers_that_convert():
-    """Made inside of a compiled function, wider, in another unit; `tj.refs.accumulate` adds to them."""
+    """Made inside of a compiled function, wider, in another unit; `accumulate` adds to them."""
     p = {"w": W.astype(jnp.float32), "x": X, "q": tj.quantity(X, "km")}
     made_for = {**p, "q": tj.quantity(X, "m")}
 

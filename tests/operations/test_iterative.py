@@ -131,7 +131,7 @@ def test_iterative_solutions_have_their_units():
     assert_near(tj.solve(a, b, solver=CG, options={"preconditioner": inverse}).to_value("mm"), X)
     with pytest.raises(tj.UnitError, match="preconditioner"):
         tj.solve(a, b, solver=CG, options={"preconditioner": a})
-    energy = lambda b: tj.dot(b, tj.solve(a, b, solver=CG))
+    energy = lambda b: tj.linalg.pairing(b, tj.solve(a, b, solver=CG))
     assert_near(tj.grad(energy)(b).to_value("mm"), 2 * X)
 
 

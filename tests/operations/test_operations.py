@@ -31,7 +31,7 @@ for op in (
     tj.solve,
     tj.linalg.add,
     tj.linalg.multiply,
-    tj.dot,
+    tj.linalg.pairing,
     tj.linalg.quadratic_form,
 ):
     op.implementation(Careless, tj.Dense)(lambda a, b: a.d * jnp.sum(b))
@@ -47,7 +47,8 @@ for op in (tj.inv, tj.logdet, tj.linalg.slogdet, tj.det, tj.linalg.cholesky):
         (lambda a, b: tj.linalg.add(a, jnp.ones((2, 1))), "add: shapes .* do not fit"),
         (lambda a, b: a + tj.Diagonal([1.0, 2.0]), "add: shapes .* differ"),
         (lambda a, b: a * tj.Diagonal([1.0, 2.0]), "multiply: shapes .* differ"),
-        (tj.dot, r"dot: shapes .* differ[^@]*`a @ b`, and NumPy's `dot` is `tanjax.numpy.dot`"),
+        (tj.vdot, r"pairing: shapes .* differ[^@]*`a @ b` or `tj.dot`"),
+        (tj.linalg.pairing, "pairing: shapes .* differ"),
         (tj.linalg.quadratic_form, "quadratic_form: needs a square matrix and a vector"),
         (lambda a, b: tj.inv(tj.Fill(1.0, (2, 3))), "inv: needs a square matrix, got Fill"),
         (lambda a, b: tj.logdet(tj.Fill(1.0, (2, 3))), "logdet: needs a square matrix"),
@@ -59,7 +60,7 @@ def test_shapes_are_checked_before_any_implementation(f, message, road):
     a, b = Careless(jnp.arange(3.0)), jnp.ones(1)
     if road == "gradient":
         call = lambda: jax.grad(lambda a: jnp.sum(tj.destructure(f(a, b))))(a)
-    elif road == "primal" and isinstance(f, type(tj.dot)):
+    elif road == "primal" and isinstance(f, type(tj.solve)):
         call = lambda: f.primal(a, b)
     else:
         call = lambda: f(a, b)
@@ -149,9 +150,23 @@ def test_gradients_of_systems_with_a_symmetric_update_of_a_triangle_are_those_of
 
 
 def test_dot_of_numpy_is_the_product():
-    """Under both names, of a matrix with vectors and matrices; `tj.dot` is the sum of products."""
+    """Under all names, of a matrix with vectors and matrices; `vdot` is the sum of products."""
     a, x = tj.Symmetric(jnp.array([[2.0, 1.0], [1.0, 3.0]])), jnp.array([1.0, 2.0])
-    for dot in (tnp.dot, np.dot):
+    for dot in (tj.dot, tnp.dot, np.dot):
         np.testing.assert_array_equal(dot(a, x), [4.0, 7.0])
         np.testing.assert_array_equal(dot(a, jnp.eye(2)), a.to_dense())
-    assert tj.dot(a, jnp.eye(2)) == 5.0
+    assert tj.vdot(a, jnp.eye(2)) == tj.linalg.pairing(a, jnp.eye(2)) == 5.0
+
+
+def test_vdot_conjugates_its_first_array_and_the_pairing_none():
+    """Of any types, in values, gradients and units."""
+    z, metre = jnp.array([[1.0, 2j], [0.5, 3.0]]), tj.unit("m")
+    for a in (tj.Hermitian(z), tj.Triangular(z), z):
+        dense = tj.destructure(a)
+        np.testing.assert_allclose(tj.vdot(a, z), jnp.vdot(dense, z))
+        np.testing.assert_allclose(tj.vdot(a, z * metre).to_value("m"), jnp.vdot(dense, z))
+        np.testing.assert_allclose(tj.linalg.pairing(a, z), jnp.sum(dense * z))
+        got = jax.grad(lambda a: tj.vdot(a, z).real)(a)
+        want = jax.grad(lambda a: jnp.vdot(tj.destructure(a), z).real)(a)
+        jax.tree.map(np.testing.assert_allclose, got, want)
+    assert tj.vdot(jnp.ones((2, 3)), jnp.ones(6)) == 6.0

@@ -10,7 +10,7 @@ import pytest
 import tanjax as tj
 import tanjax.lax as tlax
 import tanjax.numpy as tnp
-from tanjax import ScaleWarning
+from tanjax.errors import ScaleWarning
 from tanjax.quantities import is_quantity
 
 pytestmark = pytest.mark.core

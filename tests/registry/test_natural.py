@@ -112,7 +112,10 @@ def amplify(a, c):
 
 
 def amplify_backwards(args, bar):
-    natural = lambda n: (tj.linalg.multiply(tj.destructure(n), args[1]), tj.dot(n, args[0]))
+    natural = lambda n: (
+        tj.linalg.multiply(tj.destructure(n), args[1]),
+        tj.linalg.pairing(n, args[0]),
+    )
     return tj.wrap_natural_pullback(natural, tj.Scaled(*args), *args)(bar)
 
 

@@ -21,7 +21,7 @@ def stretched(hidden, mark=1.0):
     @stretch.natural_rule(hidden=hidden)
     def stretch_rule(a, s):
         def stretch_pullback(out_bar):
-            return tj.linalg.multiply(out_bar, s), mark * tj.dot(out_bar, a)
+            return tj.linalg.multiply(out_bar, s), mark * tj.linalg.pairing(out_bar, a)
 
         return stretch.primal(a, s), stretch_pullback
 

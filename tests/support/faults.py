@@ -59,7 +59,7 @@ FAULTS: dict[str, dict[str, str]] = {
         "failures of array types had no file and line": (
             "testing/test_array_type.py::test_failures_name_the_method_of_the_author"
         ),
-        "tj.dot of a matrix and a vector did not say which dot multiplies": (
+        "a sum of products of a matrix and a vector did not say which dot multiplies": (
             "operations/test_operations.py::test_dot_of_numpy_is_the_product"
         ),
     },

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax import ScaleWarning
+from tanjax.errors import ScaleWarning
 
 pytestmark = pytest.mark.core
 

@@ -150,7 +150,7 @@ def test_what_is_not_like_the_maps_is_refused():
 def test_newton_by_free_numbers_meets_a_regular_hessian():
     """A Laplace approximation: the maximum of a Wishart density, and its curvature."""
     _, from_vector, _ = tj.tangents.free_coordinates(tj.Symmetric(A, definite=True))
-    loss = lambda v: tj.dot(from_vector(v), C.real) - tj.logdet(from_vector(v))
+    loss = lambda v: tj.linalg.pairing(from_vector(v), C.real) - tj.logdet(from_vector(v))
     v = jnp.zeros(6)
     for _ in range(30):
         v = v - jnp.linalg.solve(jax.hessian(loss)(v) + 1e-12 * jnp.eye(6), jax.grad(loss)(v))

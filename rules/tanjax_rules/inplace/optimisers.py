@@ -85,8 +85,8 @@ def momentum(
 ) -> None:
     """One step of gradient descent with momentum.
 
-    **Arguments:** Refs; `velocity`, at first `tj.refs.fdata(tj.tangents.zero_tangent(params))`; a structural
-    gradient.
+    **Arguments:** Refs; `velocity`, at first `tj.refs.fdata(tj.tangents.zero_tangent(params))`; a
+    structural gradient.
     """
 
     def step(x: Array, g: Array, velocity: Array) -> tuple[Array, ...]:
@@ -109,8 +109,8 @@ def lion(
 ) -> None:
     """One step of Lion.
 
-    **Arguments:** Refs; `mean`, at first `tj.refs.fdata(tj.tangents.zero_tangent(params))`; a structural
-    gradient.
+    **Arguments:** Refs; `mean`, at first `tj.refs.fdata(tj.tangents.zero_tangent(params))`; a
+    structural gradient.
     """
 
     def step(x: Array, g: Array, mean: Array) -> tuple[Array, ...]:

@@ -102,23 +102,23 @@ def sum_rule(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> tuple
 # -- inner products ------------------------------------------------------------------------------
 
 
-@tj.dot.implementation(tj.AbstractArray, tj.Dense)
-@tj.dot.implementation(tj.AbstractArray, tj.AbstractArray)
-def dot(a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
+@tj.linalg.pairing.implementation(tj.AbstractArray, tj.Dense)
+@tj.linalg.pairing.implementation(tj.AbstractArray, tj.AbstractArray)
+def pairing(a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     return a.inner_product(b)
 
 
-@tj.dot.implementation(tj.Dense, tj.AbstractArray)
-def dense_dot(a: Shaped[DenseArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]) -> Scalar:
-    return dot(b, a)
+@tj.linalg.pairing.implementation(tj.Dense, tj.AbstractArray)
+def dense_pairing(a: Shaped[DenseArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]) -> Scalar:
+    return pairing(b, a)
 
 
-@tj.dot.natural_rule(tj.AbstractArray)
-@tj.dot.natural_rule(tj.Dense, tj.AbstractArray)
-def dot_rule(
+@tj.linalg.pairing.natural_rule(tj.AbstractArray)
+@tj.linalg.pairing.natural_rule(tj.Dense, tj.AbstractArray)
+def pairing_rule(
     a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]
 ) -> tuple[Scalar, Pullback]:
-    return tj.dot.primal(a, b), lambda y_bar: (
+    return tj.linalg.pairing.primal(a, b), lambda y_bar: (
         tj.linalg.multiply(b, y_bar),
         tj.linalg.multiply(a, y_bar),
     )
@@ -170,7 +170,7 @@ def cases() -> Iterator[Case]:
     yield Case(tj.linalg.sum, tj.Fill(s.normal(), (2, 3)), axis=(0, 1))
     wide = tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)
     for a, b in (wide, (diagonal, lower), (s.complex(2, 2), hermitian)):
-        yield Case(tj.dot, a, b)
+        yield Case(tj.linalg.pairing, a, b)
     for a in (lower, kronecker):
         yield Case(tj.linalg.quadratic_form, a, s.normal(2))
     yield Case(tj.linalg.quadratic_form, tj.Symmetric(s.complex(3, 3)), s.complex(3))

@@ -239,7 +239,7 @@ class AbstractArray:
         return self
 
     def free_form(self, positive: bool) -> FreeForm | None:
-        """Return the free numbers of the array for `tj.tangents.free_coordinates`: by default its fields.
+        """Return the free numbers of the array for `free_coordinates`: by default its fields.
 
         `positive`: the diagonal, the entries or the eigenvalues are positive; the result is `None`
         if this has no meaning. Define it for fields that repeat a number or hold constants.

@@ -3,8 +3,8 @@
 The solvers of optimistix work on trees of plain numbers. The functions here have their names and
 arguments. Unknowns are in the units of the initial guess `y0`, functions receive quantities and
 may return them, and solutions are labelled. The solver sees a structured unknown as the vector of
-its free numbers (`tj.tangents.free_coordinates`): six for a `Symmetric` of three rows. A definite matrix
-stays definite. By stored numbers Newton's system would be singular.
+its free numbers (`tj.tangents.free_coordinates`): six for a `Symmetric` of three rows. A definite
+matrix stays definite. By stored numbers Newton's system would be singular.
 
     volume = root_find(lambda v, p: (p + a / v**2) * (v - b) - R * T, optimistix.Newton(1e-8, 1e-8),
                        1.0 * litre / mol, pressure).value

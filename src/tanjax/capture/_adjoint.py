@@ -35,7 +35,7 @@ from ._transposes import linear_transpose
 from ._types import CapturedClass, is_typed, type_text
 
 
-@functools.partial(higher_order, curried=True, name="adjoint")
+@higher_order(curried=True, name="adjoint")
 def _adjoint(f: Function) -> Function:
     def adjoint_of(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if not args:

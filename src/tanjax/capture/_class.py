@@ -68,7 +68,8 @@ class CaptureMeta(CapturedClass):
         if "__slots__" in namespace and "__dict__" not in namespace["__slots__"]:
             raise RegistrationError(
                 message(
-                    f"{name}: a class of `tj.programs.CaptureMeta` keeps its attributes in a dictionary.",
+                    f"{name}: a class of `tj.programs.CaptureMeta` keeps its attributes in a "
+                    "dictionary.",
                     hint="leave `__slots__` out.",
                 )
             )

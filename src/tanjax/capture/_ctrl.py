@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -18,7 +17,7 @@ from tanjax.quantities import is_quantity
 from ._higher_order import higher_order, require_function
 
 
-@functools.partial(higher_order, curried=True, name="ctrl")
+@higher_order(curried=True, name="ctrl")
 def _ctrl(
     f: Function, control: tuple[int, ...], wires: tuple[PyTree, ...] | None = None
 ) -> Function:

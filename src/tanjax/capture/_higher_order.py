@@ -113,6 +113,11 @@ def higher_order(
     return make(definition, name or definition.__name__)
 
 
+def in_place_of(plain: F) -> Callable[[Function], F]:
+    """Make a decorator for a function with the name, the docstring and the type of another."""
+    return functools.wraps(plain)  # type: ignore[return-value]
+
+
 def _direct(definition: Function, name: str) -> Function:
     @functools.wraps(definition)
     def public(*args: PyTree, **kwargs: PyTree) -> PyTree:

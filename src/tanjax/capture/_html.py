@@ -1,8 +1,8 @@
 """A captured program as HTML with coloured types, as a notebook shows it.
 
 The text is that of the print. The type of a variable is coloured where the variable is bound: blue
-for array types, green for quantities, purple for instances of `tj.programs.CaptureMeta` classes, grey for
-plain arrays, and orange for densified types. All text from the program is escaped.
+for array types, green for quantities, purple for instances of `tj.programs.CaptureMeta` classes,
+grey for plain arrays, and orange for densified types. All text from the program is escaped.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def handles(*what: object) -> Callable[[F], F]:
     """Make a method of a `tj.programs.Interpreter` the meaning of some equations.
 
     **Arguments:** operations (`tj.solve`), classes (`tj.Diagonal`, or one made by
-    `tj.programs.CaptureMeta`, with its subclasses), functions made by `tj.programs.higher_order` (`tj.scan`), or
-    names as a program prints them (`"sin"`, `"scan"`).
+    `tj.programs.CaptureMeta`, with its subclasses), functions made by `tj.programs.higher_order`
+    (`tj.scan`), or names as a program prints them (`"sin"`, `"scan"`).
     **Returns:** a decorator of a method `(self, equation, *args, **kwargs)`, which gets the values
     of the call of the equation and returns its result.
     **Raises:** `RegistrationError` if there is nothing to handle.
@@ -70,10 +70,10 @@ def handles(*what: object) -> Callable[[F], F]:
 
 
 class Interpreter(Walk):
-    """Run captured programs; methods of subclasses define some equations with `tj.programs.handles`.
+    """Run captured programs; methods of subclasses define some equations by `handles`.
 
-    A subclass that overrides a method with `tj.programs.handles` replaces its handler. A handler for a class
-    also handles its subclasses; of several, the nearest to the constructed class wins.
+    A subclass that overrides a method with `tj.programs.handles` replaces its handler. A handler
+    for a class also handles its subclasses; of several, the nearest to the constructed class wins.
 
     >>> import jax.numpy as jnp, tanjax as tj
     >>> class Half(tj.programs.Interpreter):

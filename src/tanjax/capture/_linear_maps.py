@@ -14,7 +14,6 @@ captured functions.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -24,7 +23,7 @@ from tanjax import transforms
 from tanjax._marks import ACTIVE, capturing, marked
 from tanjax._typing import Function
 
-from ._higher_order import higher_order
+from ._higher_order import F, higher_order, in_place_of
 from ._types import CapturedClass, is_typed, type_text
 
 
@@ -109,15 +108,15 @@ def _types(tree: PyTree) -> str:
     return ", ".join(type_text(x) for x in jax.tree.leaves(tree, is_leaf=is_typed))
 
 
-def _with_map(plain: Function, in_fields: Function, kind: type[LinearMap]) -> Function:
+def _with_map(plain: F, in_fields: Function, kind: type[LinearMap]) -> F:
     """Wrap `tj.vjp` or `tj.linearize`: under capture an equation with a typed map."""
 
-    @functools.partial(higher_order, name=plain.__name__)
+    @higher_order(name=plain.__name__)
     def equation(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
         out, map_in_fields, *aux = in_fields(f, *primals, has_aux=has_aux)
         return out, kind(primals, out, map_in_fields), *aux
 
-    @functools.wraps(plain)
+    @in_place_of(plain)
     def public(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
         call = equation if ACTIVE[0] and capturing() else plain
         return call(f, *primals, **({"has_aux": True} if has_aux else {}))

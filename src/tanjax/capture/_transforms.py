@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from tanjax import transforms
 from tanjax._typing import Function
 
-from ._higher_order import higher_order, require_function
+from ._higher_order import higher_order, in_place_of, require_function
 
 scan = higher_order(transforms.scan)
 while_loop = higher_order(transforms.while_loop)
@@ -36,6 +36,7 @@ jacobian = higher_order(curried=True, name="jacobian")(transforms.jacobian)
 hessian = higher_order(curried=True)(transforms.hessian)
 
 
+@in_place_of(transforms.jit)
 def jit(fun: Function | None = None, /, **options: Any) -> Any:
     if fun is None:
         return lambda f: jit(f, **options)
@@ -45,11 +46,10 @@ def jit(fun: Function | None = None, /, **options: Any) -> Any:
     return compiled
 
 
-jit.__doc__ = transforms.jit.__doc__
 _jit = higher_order(curried=True, name="jit")(lambda fun, **options: jax.jit(fun, **options))
 
 
-@functools.partial(higher_order, name="for_loop")
+@higher_order(name="for_loop")
 def _for_loop(body: Function, start: int, stop: int, step: int, *state: PyTree) -> PyTree:
     count = -((start - stop) // step)
     count = max(0, count) if isinstance(count, int) else jnp.maximum(0, count)
@@ -63,14 +63,15 @@ def _for_loop(body: Function, start: int, stop: int, step: int, *state: PyTree) 
 
 
 def for_loop(start: int, stop: int, step: int = 1) -> Function:
-    """Make a loop as a decorator: `tj.programs.for_loop(0, n)(body)(*state)`, one equation `for_loop`.
+    """Make a loop as a decorator: `for_loop(0, n)(body)(*state)`, one equation `for_loop`.
 
     **Arguments:** `start`, `stop`, `step`: as of `range`; traced bounds make a loop that has no
     reverse mode. Then `body(i, *state)`, which returns the new state: one value if the state has
     one, otherwise a tuple, or `None` for no state. Then the initial state.
     **Returns:** the final state; the initial state if there are no trips.
     **Raises:** `ValueError` if `step` is 0; `UnitError` if a dimension changes in the body.
-    **Derivative:** both modes for static bounds; for traced ones forward mode, and `tj.programs.adjoint`.
+    **Derivative:** both modes for static bounds; for traced ones forward mode, and
+    `tj.programs.adjoint`.
     **Cost:** that of `jax.lax.fori_loop`.
 
     >>> import tanjax as tj

@@ -1,6 +1,6 @@
 """Run a captured program by its typed equations, some of them with another meaning.
 
-`Walk` is the part of `tj.programs.Interpreter` that needs no capture. A program uses it for a replay over a
+`Walk` is the part of `tj.Interpreter` that needs no capture. A program uses it for a replay over a
 mesh. Inner programs are walked too, except for bodies whose derivatives or layouts are their own.
 """
 

@@ -33,7 +33,7 @@ _HINT = "use tanjax's operation, which keeps the order and the ranks of the stru
 
 
 def eigh(a: Shaped[AnyArray, "*batch n n"]) -> EighResult:
-    """Return ascending eigenvalues and eigenvectors in their order. **Raises:** as `tj.linalg.eigh`."""
+    """Return ascending eigenvalues and eigenvectors in their order; it raises as `eigh`."""
     w, v = ops.eigh(a)
     if not is_structured(v):
         return EighResult(w, v)

@@ -73,7 +73,8 @@ def path_of(tree: PyTree, indices: Sequence[PyTree]) -> Path:
                 "a Ref is read or written by a mask.",
                 "why: JAX takes the shape of the mask for that of the numbers in its places.",
                 hint="say where it holds, `ref[np.flatnonzero(mask)]`; of a traced mask write all, "
-                "`ref[...] = jnp.where(mask, new, ref[...])`. A `tj.refs.StructuredRef` takes masks.",
+                "`ref[...] = jnp.where(mask, new, ref[...])`. A `tj.refs.StructuredRef` takes "
+                "masks.",
             )
         )
     for step in jax.tree.unflatten(tree, indices):

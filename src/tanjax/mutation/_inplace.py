@@ -312,8 +312,8 @@ def inplace(
     **Arguments:** `mutates`: the name, or the names, of the arguments that the function writes to.
     `*args` and `**kwargs` are a tuple and a dict, and one argument each of transition and rules. In
     the body these arguments are the results of `tj.new_ref`: a `jax.Ref` for an array, a
-    `tj.refs.StructuredRef` for a structured array or quantity, and pytrees of these. `static`: names of
-    arguments that are not arrays (keyword-only ones are static anyway).
+    `tj.refs.StructuredRef` for a structured array or quantity, and pytrees of these. `static`:
+    names of arguments that are not arrays (keyword-only ones are static anyway).
 
     **Returns:** an `InPlace`: call it on Refs. `.transition` is its pure form; `.natural_rule`,
     `.inplace_rule` and `.implementation` register rules and bodies.

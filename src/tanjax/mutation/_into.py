@@ -2,8 +2,8 @@
 
 Buffers are a tree like the parameters with a `jax.Ref` for every number that moves. They hold
 *structural* cotangents, the tree that JAX adds: a natural cotangent of a `Kronecker` is a sum that
-grows with every term, while its two factors have a fixed size. `tj.refs.gradient` converts them to the
-natural gradient with a unit at the end.
+grows with every term, while its two factors have a fixed size. `tj.refs.gradient` converts them to
+the natural gradient with a unit at the end.
 
     buffers = tj.refs.zero_refs(params)
     step = tj.value_and_grad(loss, into=buffers)
@@ -11,8 +11,8 @@ natural gradient with a unit at the end.
     gradient = tj.refs.gradient(params, buffers)  # of the sum of all losses
 
 JAX does not track the unit of a loss, and numbers in joules must not be added to numbers in
-calories. `tj.refs.zero_refs(params, unit="J")` makes buffers that store the unit (`GradientRefs`). Other
-buffers accept only losses that are plain numbers.
+calories. `tj.refs.zero_refs(params, unit="J")` makes buffers that store the unit (`GradientRefs`).
+Other buffers accept only losses that are plain numbers.
 
 Sharp edges. Scan the micro-batches: an unrolled loop saves nothing over adding trees. `into=` adds
 and never clears. Added numbers cannot be checked first: if a gradient leaves the range of its

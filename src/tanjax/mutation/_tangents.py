@@ -5,9 +5,9 @@ place (*fdata*, which belongs to memory of the forward pass). It returns the sec
 the reverse pass computes). A tangent of a tree of both splits into two trees with `None` in the
 places of the other part. `combine` joins them.
 
-    t = tj.tangents.zero_tangent((ref, x))          # (Ref, zeros)
-    tj.refs.fdata(t), tj.refs.rdata(t)               # (Ref, None), (None, zeros)
-    t = tj.refs.increment(t, u)                 # adds to the Ref in place
+    t = tj.tangents.zero_tangent((ref, x))    # (Ref, zeros)
+    tj.refs.fdata(t), tj.refs.rdata(t)         # (Ref, None), (None, zeros)
+    t = tj.refs.increment(t, u)              # adds to the Ref in place
 
 One primal type has one tangent type, also with Refs and quantities in it. The same Ref in two
 places of a primal has the same Ref in both places of its tangent. So each function here keeps a
@@ -160,6 +160,7 @@ def _unlike(where: str, first: str, a: PyTree, second: str, b: PyTree) -> Cotang
             f"{where}: the two trees are not of one type.",
             f"{first}: {show(a)}",
             f"{second}: {show(b)}",
-            hint="both belong to one primal: `tj.tangents.tangent_type(x)` says what its tangents are.",
+            hint="both belong to one primal: `tj.tangents.tangent_type(x)` says what its tangents "
+            "are.",
         )
     )

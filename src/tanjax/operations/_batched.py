@@ -65,7 +65,7 @@ def norm(
     return found[..., None, None] if keepdims else found
 
 
-def dot(op: Operation, a: Natural, b: Natural) -> Scalar:
+def pairing(op: Operation, a: Natural, b: Natural) -> Scalar:
     """Return the sum of all products of entries of two batches of one shape."""
     checks.pairing(op.name, a, b)
     batch = max((x.batch_shape for x in (a, b) if isinstance(x, AbstractArray)), key=len)

@@ -46,8 +46,8 @@ def one_shape(name: str, a: PyTree, b: PyTree, hint: str = "") -> None:
 
 def pairing(name: str, a: PyTree, b: PyTree) -> None:
     """Raise `ShapeError` unless two arrays have one shape, for products entry by entry."""
-    product = "the product of matrices is `a @ b`, and NumPy's `dot` is `tanjax.numpy.dot`."
-    one_shape(name, a, b, hint=f"`tj.dot` is the sum of the products of entries; {product}")
+    product = "the product of matrices is `a @ b` or `tj.dot`."
+    one_shape(name, a, b, hint=f"this is the sum of the products of entries; {product}")
 
 
 def elementwise(name: str, a: PyTree, b: PyTree) -> None:

@@ -150,7 +150,8 @@ class Factorization:
     def slogdet(self) -> SlogdetResult:
         r"""Sign (phase) and `log(abs(det(a)))`, in $O(n)$.
 
-        **Raises:** `UnitError` if the matrix has a unit. **Derivative:** that of `tj.linalg.slogdet`.
+        **Raises:** `UnitError` if the matrix has a unit. **Derivative:** that of
+        `tj.linalg.slogdet`.
         """
         if self.unit is not None:
             raise UnitError(
@@ -196,7 +197,8 @@ class Factorization:
                     "Factorization.root: no root is among the factors.",
                     "why: the matrix is not positive definite by its type, or a root of it has no "
                     "structure.",
-                    hint="promise it, `tj.Symmetric(a, definite=True)`, or use `tj.linalg.cholesky(a)`.",
+                    hint="promise it, `tj.Symmetric(a, definite=True)`, or use "
+                    "`tj.linalg.cholesky(a)`.",
                 )
             )
         return Root(self)
@@ -232,7 +234,8 @@ class Factorization:
             raise NoRuleError(
                 message(
                     "Factorization.diagonal_of_inverse: the plan of this type has none.",
-                    hint="give `tj.linalg.FactorizationPlan` one, or solve for columns of the identity.",
+                    hint="give `tj.linalg.FactorizationPlan` one, or solve for columns of the "
+                    "identity.",
                 )
             )
         x = self._mapped(self.plan.diagonal_of_inverse)

@@ -153,16 +153,16 @@ def sum(a: Natural, *, axis: Axis = None) -> Natural:
     return jnp.sum(a, axis=axis)
 
 
-@operation(dense=True, check=checks.pairing, units="a: u, b: v -> u*v", batched=batched.dot)
-def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
+@operation(dense=True, check=checks.pairing, units="a: u, b: v -> u*v", batched=batched.pairing)
+def pairing(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
-    NumPy's `dot` multiplies matrices; it is `tanjax.numpy.dot`, or `a @ b`.
+    The pairing of a natural cotangent with a natural tangent. `tj.vdot` conjugates `a`.
 
     **Cost:** that of the thinner side. **Raises:** `ShapeError` if the shapes differ.
     **Derivative:** $\bar a = \bar y b$, $\bar b = \bar y a$.
     """
-    checks.pairing("dot", a, b)
+    checks.pairing("pairing", a, b)
     return jnp.sum(jnp.multiply(a, b))
 
 
@@ -305,8 +305,8 @@ def kron(a: Shaped[AnyArray, "m n"], b: Shaped[AnyArray, "p q"]) -> Shaped[AnyAr
 
 
 def vdot(a: Natural, b: Natural) -> Scalar:
-    """Return `dot` with the first array conjugated, as NumPy's function of this name."""
-    return dot(a.conj() if is_structured(a) else jnp.conj(a), b)
+    """Return `pairing` with the first array conjugated, as NumPy's function of this name."""
+    return pairing(a.conj() if is_structured(a) else jnp.conj(a), b)
 
 
 # The functions of NumPy and JAX that an operation implements, by namespace.

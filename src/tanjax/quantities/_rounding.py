@@ -62,13 +62,9 @@ def _is_whole(q: Quantity) -> bool:
 
 
 def _cast(
-    name: str,
-    call: Function,
-    q: Quantity,
-    dtype: DTypeLike,
-    rest: PyTree,
+    name: str, call: Function, q: Quantity, dtype: DTypeLike, rest: PyTree,
     kwargs: dict[str, PyTree],
-) -> PyTree:
+) -> PyTree:  # fmt: skip
     """Cast to another dtype; first shift numbers that would leave its range at this exponent."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}
     span, bits = range_of(jnp.dtype(dtype)), bits_of(q)

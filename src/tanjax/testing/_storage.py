@@ -93,6 +93,7 @@ def _contradiction(op: str, name: str, where: str, treedef: PyTree, *leaves: jax
                 f"`canonical()` {want[place]}",
                 f"called from {where}",
                 "why: something moved stored numbers one by one (a sampler, Newton, noise).",
-                hint="move the vector of `tj.tangents.free_coordinates(x)`, or call `.canonical()` after.",
+                hint="move the vector of `tj.tangents.free_coordinates(x)`, or call `.canonical()` "
+                "after.",
             )
     return ""

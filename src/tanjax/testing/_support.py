@@ -67,7 +67,7 @@ CALLS: list[tuple[str, Operation, Function, dict[str, PyTree]]] = [
     ("inv_quad_logdet(A, x)", ops.inv_quad_logdet, lambda a: (a, VECTOR), {}),
     ("condition_number(A)", ops.condition_number, lambda a: (a,), {}),
     ("matrix_rank(A)", ops.matrix_rank, lambda a: (a,), {}),
-    ("dot(A, dense)", ops.dot, lambda a: (a, SQUARE), {}),
+    ("pairing(A, dense)", ops.pairing, lambda a: (a, SQUARE), {}),
     ("A.mT", ops.transpose, lambda a: (a,), {}),
     ("-A", ops.negative, lambda a: (a,), {}),
     ("scalar * A", ops.multiply, lambda a: (jnp.asarray(2.0), a), {}),

@@ -5,8 +5,8 @@ output and their contents afterwards. Cotangents and tangents of a Ref are those
 natural. The contents afterwards are written once the derivative is computed. The layer above
 (`tanjax.mutation`) makes the function pure.
 
-Sharp edges. A tangent in Refs is structural, like that of `tj.tangents.zero_tangent(ref)`. As in `jax.jvp`,
-the tangent of the state afterwards overwrites it.
+Sharp edges. A tangent in Refs is structural, like that of `tj.tangents.zero_tangent(ref)`. As in
+`jax.jvp`, the tangent of the state afterwards overwrites it.
 """
 
 from __future__ import annotations

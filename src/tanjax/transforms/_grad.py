@@ -51,8 +51,8 @@ def value_and_grad(
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
-    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.refs.zero_refs`, with
-    `None` in the place of a leaf, array or tree that is frozen.
+    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.refs.zero_refs`,
+    with `None` in the place of a leaf, array or tree that is frozen.
 
     **Returns:** a function giving the value and the gradient. The gradient has an array for every
     dense array. It has the natural cotangent for every structured array: the same type for linear
@@ -199,8 +199,8 @@ def jvp(
     """Like `jax.jvp`, with natural tangents in and out.
 
     **Arguments:** the tangent of a Ref is an array, the natural tangent of its contents. It may
-    also be memory as of `tj.tangents.zero_tangent(ref)`, the tangents of its fields. `jvp` overwrites that
-    memory with the tangent of the contents afterwards.
+    also be memory as of `tj.tangents.zero_tangent(ref)`, the tangents of its fields. `jvp`
+    overwrites that memory with the tangent of the contents afterwards.
     **Returns:** value and tangent, with `has_aux` also the aux value.
     **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
     instance of a non-linear type (then it is unclear whether fields or arrays are meant).

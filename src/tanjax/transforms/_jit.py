@@ -372,8 +372,8 @@ def jit(
     over- and underflow as with `jax.jit`. `check`: the checks for which a call waits. `"late"`: all
     except those of results that a loop hands back, which may be wrong for 9 calls before the
     warning; `"now"`: all; `"off"`: none, arguments are only compared with earlier ones. `passes`:
-    functions that rewrite the program first, in this order: `tj.programs.passes`, or any function of a
-    function, for example a `tj.programs.Interpreter`.
+    functions that rewrite the program first, in this order: `tj.programs.passes`, or any function
+    of a function, for example a `tj.programs.Interpreter`.
 
     **Returns:** a compiled function.
 

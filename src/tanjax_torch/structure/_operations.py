@@ -41,7 +41,7 @@ OPERATIONS: dict[Op, Function] = {
     aten.bmm: ops.matmul,
     aten.mv: ops.matmul,
     aten.matmul: ops.matmul,
-    aten.dot: ops.dot,
+    aten.dot: ops.pairing,
     aten.t: ops.transpose,
     aten.neg: ops.negative,
     aten.trace: ops.trace,

@@ -173,9 +173,9 @@ def structural_call(op: OpOverload, args: Args, kwargs: Kwargs) -> Payload:
     raise CotangentError(
         message(
             f"{op}: a gradient of {_name(args)} is in stored coordinates, and is no matrix.",
-            hint="`tj.tangents.natural(x, gradient)` on the arrays (`tensor.payload`) gives its matrix; an "
-            "optimiser that flattens, such as LBFGS, takes an array by its fields, which "
-            "`tjt.make(tj.Kronecker, a, b)` joins.",
+            hint="`tj.tangents.natural(x, gradient)` on the arrays (`tensor.payload`) gives its "
+            "matrix; an optimiser that flattens, such as LBFGS, takes an array by its fields, "
+            "which `tjt.make(tj.Kronecker, a, b)` joins.",
         )
     )
 

@@ -71,7 +71,7 @@ def test_operations_are_right_on_types_that_say_little(a):
         lambda a: tj.linalg.sum(a, axis=1),
         lambda a: jax.vmap(lambda x: x @ a)(jnp.asarray(M)),
         lambda a: tj.linalg.quadratic_form(a, jnp.asarray(X)),
-        lambda a: tj.dot(a, DIAGONAL),
+        lambda a: tj.linalg.pairing(a, DIAGONAL),
         lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(a @ x)))(jnp.asarray(X)),
     )
 

@@ -150,7 +150,7 @@ def test_norms_and_sums_of_complex_values():
     for axis in (None, 0, 1, -1):
         np.testing.assert_allclose(tj.linalg.sum(a, axis=axis), d.sum(axis))
     np.testing.assert_array_equal(a.H.to_dense(), d.conj().T)
-    np.testing.assert_allclose(tj.dot(a, jnp.asarray(d)), (d * d).sum())
+    np.testing.assert_allclose(tj.linalg.pairing(a, jnp.asarray(d)), (d * d).sum())
     assert a.off_diagonal(7).shape == a.off_diagonal(-5).shape == (0,)
     assert jax.grad(tj.norm)(0 * sparse()).values.tolist() == [0.0] * 5
 

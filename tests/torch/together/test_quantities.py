@@ -69,7 +69,11 @@ PROGRAMS = {
         ),
         OTHER,
     ),
-    "springs": (lambda q, k: 0.5 * (q @ (k @ q)), lambda q, k: 0.5 * tj.dot(q, k @ q), SPRINGS),
+    "springs": (
+        lambda q, k: 0.5 * (q @ (k @ q)),
+        lambda q, k: 0.5 * tj.linalg.pairing(q, k @ q),
+        SPRINGS,
+    ),
     "solve": (
         lambda q, k: torch.linalg.solve(k, q).sum(),
         lambda q, k: tj.linalg.sum(tj.solve(k, q)),

@@ -103,7 +103,8 @@ def add_tangents(a: Structural, b: Structural) -> Structural:
                 "add_tangents: the two tangents are not of one type.",
                 f"left:  {expected} {shapes[0]}",
                 f"right: {got} {shapes[1]}",
-                hint="only tangents of one kind add; convert with `tj.tangents.natural` or `tj.tangents.structural`.",
+                hint="only tangents of one kind add; convert with `natural` or `structural` of "
+                "`tj.tangents`.",
             )
         )
     return jax.tree.map(lambda x, y: x if jnp.result_type(x) == jax.dtypes.float0 else x + y, a, b)

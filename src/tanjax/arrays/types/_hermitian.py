@@ -22,8 +22,8 @@ from ._full_storage import full_storage, mirror, square
 class Hermitian(AbstractArray):
     r"""A Hermitian matrix: equal to its conjugate transpose, with a real diagonal.
 
-    The storage holds each entry twice. For samplers and Newton's method, `tj.tangents.free_coordinates`
-    gives the free numbers.
+    The storage holds each entry twice. For samplers and Newton's method,
+    `tj.tangents.free_coordinates` gives the free numbers.
 
     **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle to mirror, or `"mean"`;
     `definite=True` promises that the matrix is positive definite (see `Symmetric`).

@@ -28,8 +28,8 @@ from ._full_storage import full_storage, mirror, square
 class Symmetric(AbstractArray):
     r"""A symmetric matrix, real or complex (for complex Hermitian ones see `Hermitian`).
 
-    The storage holds each entry twice. For samplers and Newton's method, `tj.tangents.free_coordinates`
-    gives the free numbers.
+    The storage holds each entry twice. For samplers and Newton's method,
+    `tj.tangents.free_coordinates` gives the free numbers.
 
     **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle of `data` to mirror, `"U"` or
     `"L"`; `"mean"` averages both. `definite=True` promises that the matrix is positive definite:

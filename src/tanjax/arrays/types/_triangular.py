@@ -32,8 +32,8 @@ from ._full_storage import square
 class Triangular(AbstractArray):
     r"""A lower or upper triangular matrix, optionally with ones on its diagonal.
 
-    The stored numbers include the zeros. For samplers and Newton's method, `tj.tangents.free_coordinates`
-    gives the free ones.
+    The stored numbers include the zeros. For samplers and Newton's method,
+    `tj.tangents.free_coordinates` gives the free ones.
 
     **Arguments:** `data`, shape `(n, n)`; the constructor masks it; `lower`; `unit_diagonal`.
 

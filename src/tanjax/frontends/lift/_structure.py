@@ -98,7 +98,7 @@ def _dot_general(eqn: JaxEquation, a: PyTree, b: PyTree) -> PyTree:
         return NotImplemented
     if len(contract_a) == a.ndim == b.ndim == 2:
         same = tuple(contract_a) == tuple(contract_b)
-        return ops.dot(a, b if same else ops.transpose(b))
+        return ops.pairing(a, b if same else ops.transpose(b))
     if len(contract_a) != 1:
         return NotImplemented
     if a.ndim == 2 and contract_a[0] == 0:
