@@ -22,7 +22,6 @@ from .arrays import (
     tangent_type as tangent_type,
     zero_tangent as zero_tangent,
 )
-
 from .transforms import free_coordinates as free_coordinates
 
 __all__ = sorted(name for name in globals() if name[0].isalpha())
