@@ -61,7 +61,7 @@ def check_operations(tj: types.ModuleType) -> None:
             checked[op] = as_annotated(op)
         return checked[op](*args, **kwargs)
 
-    for name in dir(tj):
+    for name in [*vars(tj), *vars(tj.linalg)]:
         if isinstance(getattr(tj, name), tj.rules.Operation):
             checked[getattr(tj, name)] = as_annotated(getattr(tj, name))
     tj.rules.Operation.__call__ = checked_call

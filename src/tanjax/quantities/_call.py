@@ -106,7 +106,7 @@ class UnitFunction:
         self.signature = Signature.parse(signature)
         self.structured = structured or raw
         self.roles = dict(self.signature.roles)
-        self.names = names or _parameter_names(raw, self.signature)
+        self.names = _parameter_names(raw, self.signature) if names is None else names
         self.on_scale, self.near_limits = on_scale, near_limits
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._calls: dict[Hashable, tuple[Need | None, Call]] = {}
@@ -222,10 +222,13 @@ class UnitFunction:
         named = sorted({slot for slot, _ in held if type(slot) is str})
         nested -= set(named)
         fused: Function | None = None
-        is_first = True
+        calls = 0
 
         def call(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
-            nonlocal fused, is_first
+            nonlocal fused, calls
+            calls += 1
+            if calls == 2 and moves and not kwargs:
+                fused = _fused(raw, moves, self._programs)
             values: Any = [stored_of(a) for a in args]
             for slot in nested:
                 values[slot] = [stored_of(v) for v in values[slot]]
@@ -244,11 +247,7 @@ class UnitFunction:
                     holder[slot] = convert(number, own, to)
                 else:
                     holder[slot] = convert(holder[slot], own, to)
-            result = label(raw(*values, **kwargs))
-            if is_first:  # the second call compiles
-                fused = _fused(raw, moves, self._programs) if moves and not kwargs else None
-            is_first = False
-            return result
+            return label(raw(*values, **kwargs))
 
         return call
 

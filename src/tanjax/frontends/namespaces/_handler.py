@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 from tanjax._typing import Function, Primal
 from tanjax.quantities import (
     UnitFunction,
+    checked,
     convert,
     is_quantity,
     labelled,
@@ -108,15 +109,23 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
 
 
 def together(name: str, role: str, call: Function, *trees: PyTree) -> PyTree:
-    """Call a function that arranges nested operands in one unit.
+    """Call a function of nested operands in one unit; warn if lost entries change the result.
 
-    **Returns:** the result, in that unit. Warns if an entry is lost at a common exponent.
+    **Returns:** the result, in that unit.
     **Raises:** `UnitError` if the operands share no unit.
     """
-    leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
+    unit, numbers = common(name, role, *trees)
+    if unit is None or not unit.scale:
+        return with_unit(call(*numbers), unit)
+    leaves, treedef = jax.tree.flatten(numbers)
+    given = jax.tree.leaves(trees, is_leaf=is_quantity)
+    labels: list[Any] = [one if u is None else u for u in map(unit_of, given)]
+    origins = [
+        None if label is ANY else (stored_of(x), label, unit)
+        for x, label in zip(given, labels, strict=True)
+    ]
     on_leaves = lambda *numbers: call(*treedef.unflatten(numbers))
-    function = UnitFunction(name, on_leaves, f"*item: {role} -> {role} kept", names=())
-    return function.unkept(*leaves)
+    return with_unit(checked(name, on_leaves, leaves, origins, given), unit)
 
 
 def with_unit(x: PyTree, unit: Unit | None) -> PyTree:
