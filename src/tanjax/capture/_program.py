@@ -285,15 +285,14 @@ def _placeholder(aval: Aval) -> Aval | jax.ShapeDtypeStruct:
     if not isinstance(aval, jax.core.ShapedArray):
         return aval
     weak = aval.weak_type
-    # The explicit sharding of an aval; a program does not fix other shardings.
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=_sharding(aval))
+
+
+def _sharding(aval: Aval) -> jax.sharding.Sharding | None:
+    """Return the explicit sharding of an aval; a program does not fix other shardings."""
     found = getattr(aval, "sharding", None)
     mesh = getattr(found, "mesh", None)
-    return jax.ShapeDtypeStruct(
-        aval.shape,
-        aval.dtype,
-        weak_type=weak,
-        sharding=None if mesh is None or getattr(mesh, "empty", True) else found,
-    )
+    return None if mesh is None or getattr(mesh, "empty", True) else found
 
 
 def _has_quantity(tree: PyTreeDef) -> bool:
