@@ -61,9 +61,9 @@ def check_operations(tj: types.ModuleType) -> None:
             checked[op] = as_annotated(op)
         return checked[op](*args, **kwargs)
 
-    for name in [*vars(tj), *vars(tj.linalg)]:
-        if isinstance(getattr(tj, name), tj.rules.Operation):
-            checked[getattr(tj, name)] = as_annotated(getattr(tj, name))
+    for op in [*vars(tj).values(), *vars(tj.linalg).values()]:
+        if isinstance(op, tj.rules.Operation):
+            checked[op] = as_annotated(op)
     tj.rules.Operation.__call__ = checked_call
 
 
