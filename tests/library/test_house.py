@@ -6,7 +6,6 @@ that adds a capability may raise the ceiling of its own room, and says what for.
 """
 
 import ast
-import re
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,41 +19,38 @@ ROOT = Path(__file__).parents[2]
 
 # Code lines of each room. A pattern with `*` is the modules of a folder without its sub-folders.
 ROOMS = {
-    "src/tanjax/*.py": 1070,
-    "src/tanjax/units": 1750,
-    "src/tanjax/jaxprs": 70,
-    "src/tanjax/scale": 10630,
-    "src/tanjax/kernels": 1190,
-    "src/tanjax/arrays": 5480,
-    "src/tanjax/registry": 2530,
-    "src/tanjax/operations": 1190,
-    "src/tanjax/frontends": 4330,
-    "src/tanjax/transforms": 2590,
-    "src/tanjax/mutation": 2170,
-    "src/tanjax/capture": 3650,
-    "src/tanjax/bridges": 1570,
+    "src/tanjax/*.py": 1230,
+    "src/tanjax/units": 1760,
+    "src/tanjax/jaxprs": 210,
+    "src/tanjax/scale": 10610,
+    "src/tanjax/kernels": 1610,
+    "src/tanjax/arrays": 4650,
+    "src/tanjax/quantities": 2000,
+    "src/tanjax/registry": 1400,
+    "src/tanjax/operations": 1170,
+    "src/tanjax/frontends": 3900,
+    "src/tanjax/transforms": 2700,
+    "src/tanjax/mutation": 2140,
+    "src/tanjax/capture": 3610,
+    "src/tanjax/bridges": 1560,
     "src/tanjax/testing": 3450,
-    "rules/tanjax_rules/*.py": 110,
-    "rules/tanjax_rules/factorizations": 2000,
+    "rules/tanjax_rules/*.py": 100,
+    "rules/tanjax_rules/factorizations": 2020,
     "rules/tanjax_rules/inplace": 380,
-    "rules/tanjax_rules/linalg": 3170,
-    "rules/tanjax_rules/matrix_functions": 550,
-    "src/tanjax_torch": 10350,
+    "rules/tanjax_rules/linalg": 2910,
+    "rules/tanjax_rules/matrix_functions": 560,
+    "src/tanjax_torch": 9770,
     "property_tests/soak": 1980,
 }
 # Code lines of several rooms together.
 SUMS = {
-    "tanjax and rules without scale": 37170,
+    "tanjax and rules without scale": 37280,
 }
 MODULE_LINES = 600
 FUNCTION_LINES = 80
 # Private functions that their module names once, outside of `scale` and `tanjax_torch`.
 USED_ONCE = 546
-# Lines of Markdown written by hand: README and docs, without generated parts.
-PAGE_LINES = 8600
-FACE_NAMES = 190  # in `dir(tanjax)`, with the modules that tests have imported
-# Pages that scripts write whole, or that are tables of measured times.
-GENERATED = ("benchmarks*.md", "support_table.md", "torch_operations.md")
+FACE_NAMES = 80  # in `dir(tanjax)`
 
 
 def room_of(path: Path, root: Path) -> str:
@@ -115,14 +111,6 @@ def helpers_used_once(root: Path) -> list[str]:
     ]
 
 
-def page_lines(root: Path) -> int:
-    """Return the number of lines of README and pages that people wrote."""
-    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    written = [p for p in pages if not any(fnmatch(p.name, name) for name in GENERATED)]
-    generated = re.compile(r"<!-- (\w+) -->\n.*?\n<!-- end of \1 -->", re.DOTALL)
-    return sum(len(generated.sub("", path.read_text()).splitlines()) for path in written)
-
-
 def test_rooms_stay_below_their_ceilings():
     found = weights(ROOT)
     assert found["src/tanjax/arrays"] > 1000, "the modules were not found"
@@ -140,10 +128,6 @@ def test_modules_and_functions_stay_below_their_ceilings(folder):
 def test_helpers_used_once_stay_below_their_ceiling():
     """A helper with one use is inlined, unless its name is a term of the field."""
     assert 0 < len(helpers_used_once(ROOT)) <= USED_ONCE
-
-
-def test_pages_stay_below_their_ceiling():
-    assert 1000 < page_lines(ROOT) <= PAGE_LINES
 
 
 def test_names_at_top_level_stay_below_their_ceiling():
@@ -206,7 +190,7 @@ def test_a_room_above_its_ceiling_or_without_one_is_reported():
     for room in ("src/tanjax/units", "src/tanjax_torch", "src/tanjax/attic"):
         (fault,) = too_heavy({**small, room: ROOMS.get(room, 0) + 1})
         assert fault.startswith(f"{room}: ")
-    assert too_heavy({"src/tanjax/arrays": 1, "src/tanjax/capture": SUMS[next(iter(SUMS))]})
+    assert too_heavy({"src/tanjax/arrays": 4650, "src/tanjax/capture": SUMS[next(iter(SUMS))]})
 
 
 def test_rooms_and_helpers_of_a_tree_are_found(tmp_path):
