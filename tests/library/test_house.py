@@ -206,11 +206,3 @@ def test_rooms_and_helpers_of_a_tree_are_found(tmp_path):
     helpers = helpers_used_once(tmp_path)
     assert len(helpers) == 3, "those of tanjax_torch do not count"
     assert all(line.endswith(":10: _once") for line in helpers)
-
-
-def test_generated_parts_of_pages_do_not_count(tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text("# A\n")
-    (tmp_path / "docs" / "page.md").write_text("a\n<!-- t -->\n\n3 s\n\n<!-- end of t -->\nb\n")
-    (tmp_path / "docs" / "benchmarks_units.md").write_text("a\n" * 50)
-    assert page_lines(tmp_path) == 4
