@@ -28,7 +28,7 @@ from tanjax_torch.table._registry import implements
 
 from ._special import add_exponents, igamma, igammac, zeta
 from ._ternary import is_mask, product
-from ._tools import aten, number_kind, operations, prims, register, size
+from ._tools import aten, number_kind, operations, prims, register, same_dtype, size
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
 Powers = tuple[jax.Array, jax.Array, jax.Array]
@@ -370,3 +370,12 @@ def logaddexp(self: Number, other: Number) -> jax.Array:
     if category(self.dtype) == 2:
         return jnp.logaddexp(self, other)
     return add_exponents(self, other)
+
+
+@implements(aten.heaviside)
+def heaviside(self: jax.Array, values: jax.Array) -> jax.Array:
+    """0, `values` or 1: below, at, and above 0."""
+    same_dtype("heaviside", self, values)
+    needs("heaviside", (0, 1, 2), self)
+    zero = jnp.zeros((), self.dtype)
+    return jnp.where(self == zero, values, (self > zero).astype(self.dtype))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
+from tanjax_torch._typing import Number
 from tanjax_torch.arguments._promotion import category, floating, needs
 from tanjax_torch.table._registry import implements
 
@@ -205,3 +206,27 @@ def frexp(self: jax.Array) -> tuple[jax.Array, jax.Array]:
 def frac(self: jax.Array) -> jax.Array:
     needs("frac", (2,), self)
     return self - jnp.trunc(self)
+
+
+@implements(aten.nan_to_num)
+def nan_to_num(
+    self: jax.Array,
+    nan: Number | None = None,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
+) -> jax.Array:
+    if category(self.dtype) < 2:
+        return self
+    if category(self.dtype) == 3:
+        parts = [nan_to_num(x, nan, posinf, neginf) for x in (self.real, self.imag)]
+        return jax.lax.complex(*parts)
+    most = jnp.finfo(self.dtype)
+    values = (
+        0.0 if nan is None else nan,
+        most.max if posinf is None else posinf,
+        most.min if neginf is None else neginf,
+    )
+    for_nan, for_max, for_min = (jnp.asarray(v, self.dtype) for v in values)
+    self = jnp.where(jnp.isnan(self), for_nan, self)
+    self = jnp.where(self == jnp.inf, for_max, self)
+    return jnp.where(self == -jnp.inf, for_min, self)
