@@ -272,9 +272,9 @@ def _at_front(size: int, a: AnyArray, axis: int | None) -> Array:
 
 
 # Up to this many columns, `k` more multiply-adds per entry take less time than a sum: reading the
-# entry and its mirror image, and writing the sum. The crossover is at 32 to 64 columns for n = 64
-# to 2048.
-THIN = 32
+# entry and its mirror image, and writing the sum. Up to `CACHED` rows the entries stay in a cache,
+# and the crossover is at 16 to 32 columns; with more rows it is at 64 to 128.
+THIN, THIN_BEYOND_CACHE, CACHED = 16, 64, 512
 
 
 def symmetric_outer(left: Array, right: Array) -> Array:
@@ -294,8 +294,9 @@ def _symmetric_outer_primitive() -> Primitive:
     from jax.interpreters import ad, batching, mlir
 
     def implementation(left: Array, right: Array) -> Array:
-        width = left.shape[-1]
-        if isinstance(width, int) and width <= THIN:  # a symbolic one may be large
+        rows, width = left.shape[-2:]
+        in_cache = isinstance(rows, int) and rows <= CACHED  # symbolic numbers may be large
+        if isinstance(width, int) and width <= (THIN if in_cache else THIN_BEYOND_CACHE):
             return jnp.concatenate([left, right], -1) @ jnp.concatenate([right, left], -1).mT
         product = left @ right.mT
         return product + product.mT

@@ -153,3 +153,5 @@ def cases() -> Iterator[Case]:
     indefinite = tj.SymTridiagonal(jnp.array([2.1, -3.3, 1.7]), 0.5 * s.normal(2))
     yield composed(Case(tj.condition_number, indefinite))
     yield composed(Case(tj.inv_quad_logdet, indefinite, s.normal(3, 2)).declare(reference=defined))
+    definite = tj.SymTridiagonal(3 + s.positive(3), s.normal(2) / 2, definite=True)
+    yield composed(Case(tj.inv_quad_logdet, definite, s.normal(3, 9)).declare(reference=defined))

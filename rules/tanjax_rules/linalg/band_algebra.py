@@ -93,10 +93,11 @@ def symmetric_and_sparser(
     a: Shaped[tj.SymTridiagonal | tj.Diagonal | tj.Identity, "n n"],
     b: Shaped[tj.SymTridiagonal | tj.Diagonal | tj.Identity, "n n"],
 ) -> Shaped[tj.SymTridiagonal, "n n"]:
-    """Add in either order; the sum is symmetric, too."""
+    """Add in either order; the sum is symmetric, too, and stays definite with the identity."""
     if not isinstance(a, tj.SymTridiagonal):
         return symmetric_and_sparser(b, a)
-    return a.replace(diag=a.diagonal() + b.diagonal())
+    definite = a.definite and isinstance(b, tj.Identity)
+    return a.replace(diag=a.diagonal() + b.diagonal(), definite=definite)
 
 
 # -- entry-wise products ---------------------------------------------------------------------------
@@ -117,7 +118,8 @@ def band_multiply(a: Band, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..
 def symmetric_multiply_symmetric(
     a: Shaped[tj.SymTridiagonal, "n n"], b: Shaped[tj.SymTridiagonal, "n n"]
 ) -> Shaped[tj.SymTridiagonal, "n n"]:
-    return a.replace(diag=a.diag * b.diag, off=a.off * b.off)
+    definite = a.definite and b.definite  # the theorem of Schur
+    return a.replace(diag=a.diag * b.diag, off=a.off * b.off, definite=definite)
 
 
 def _register() -> None:

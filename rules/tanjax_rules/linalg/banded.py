@@ -9,7 +9,7 @@ inverse.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +36,13 @@ from .band_factor import (
     transposed_rows,
 )
 from .determinant import phase
+from .tridiagonal_definite import DefiniteFactor, definite_factor, solve_definite
 from .woodbury import as_columns
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
+Symmetric: TypeAlias = Shaped[tj.SymTridiagonal, "n n"]
 FAMILY = (tj.Tridiagonal, tj.SymTridiagonal, tj.Banded)
 
 
@@ -101,6 +103,18 @@ def from_rows(rows: Shaped[Array, "n width"], lower: int) -> Band:
 # Up to 8 columns a system and its gradient take less time by LAPACK's tridiagonal solver, which
 # eliminates again for each direction, than by an elimination that is kept (512 to 4096 rows).
 FEW = 8
+# Up to so many numbers on the right-hand side, the start of three loops costs more than it
+# saves against LAPACK (benchmarks/definite_bands.py).
+SMALL = 1024
+
+
+def is_definite(a: Band) -> TypeGuard[Symmetric]:
+    return isinstance(a, tj.SymTridiagonal) and a.definite
+
+
+def in_precision_of(a: Symmetric, b: Natural) -> Symmetric:
+    """Return the real matrix in the precision of its systems."""
+    return floating(a.astype(jnp.zeros((), jnp.result_type(a.dtype, b)).real.dtype))
 
 
 def system_of(a: Band, b: DenseColumns) -> Function:
@@ -112,6 +126,12 @@ def system_of(a: Band, b: DenseColumns) -> Function:
     of_lapack = dtype in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128)
     columns = as_columns(b).shape[1]
     are_few = isinstance(columns, int) and columns <= FEW  # a symbolic number may be large
+    is_small = are_few and isinstance(a.shape[0], int) and a.shape[0] * columns <= SMALL
+    if is_definite(a) and not (is_small and of_lapack):
+        matrix = in_precision_of(a, b)
+        factor = definite_factor(matrix)
+        own = lambda y: _solve_definite(matrix, factor, as_columns(y), False).reshape(y.shape)
+        return lambda y, transposed=False: own(y)
     if isinstance(a, tj.Banded) or not are_few or not of_lapack:
         return Eliminated(a, dtype).solve
 
@@ -259,16 +279,28 @@ def _inverse_diagonal(a: Band, f: BandFactor) -> Shaped[Array, " n"]:
     return Eliminated(a, f.rows.dtype, f).inverse_in_band().diagonal()
 
 
+def _solve_definite(a: Symmetric, f: DefiniteFactor, b: Natural, transposed: bool) -> Natural:
+    return columns_at_once(lambda y: solve_definite(in_precision_of(a, b), f, y), b)
+
+
 _PLAN = tj.FactorizationPlan(
     _solve,
     lambda a, f: slogdet_factored(f),
     _root,
     diagonal_of_inverse=_inverse_diagonal,
 )
+_DEFINITE = tj.FactorizationPlan(
+    _solve_definite,
+    lambda a, f: tj.slogdet(a),
+    _root,
+    diagonal_of_inverse=lambda a, f: Eliminated(a, a.dtype).inverse_in_band().diagonal(),
+)
 
 
 @for_the_family(tj.factorize.implementation, differentiate=True)
 def factorize_banded(a: Band) -> tj.Factorization:
+    if is_definite(a):
+        return tj.Factorization(floating(a), definite_factor(floating(a)), _DEFINITE, a.shape[0])
     return tj.Factorization(a, Eliminated(a, a.dtype).factor, _PLAN, a.shape[0])
 
 
@@ -294,6 +326,11 @@ def cases() -> Iterator[Case]:
     yield Case(tj.inv, general)
     yield Case(tj.cholesky, tj.Banded(s.complex(3, 3).at[0].add(6), 2, 0))
     yield Case(tj.solve, tj.SymTridiagonal(4 + s.normal(3), s.normal(2)), s.normal(3, FEW + 1))
+    definite = tj.SymTridiagonal(3 + s.positive(3), s.normal(2) / 2, definite=True)
+    yield Case(tj.solve, definite, s.normal(3, FEW + 1))
+    yield Case(tj.solve, definite, s.complex(3, FEW + 1))
+    yield Case(tj.add, definite, tj.Identity(3))
+    yield Case(tj.multiply, definite, definite)
     yield Case(tj.solve, tj.Banded(s.normal(6, 3), 4, 1), s.normal(3))  # more diagonals than rows
     yield Case(tj.solve, tj.Banded(s.normal(3, 4), 0, 2), s.normal(4))
     yield Case(tj.slogdet, tj.Banded(s.normal(6, 6), 3, 2))  # rows are exchanged

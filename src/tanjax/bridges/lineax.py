@@ -132,10 +132,11 @@ def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False)
         return Identity(operator.in_size(), leaf.dtype)
     if lineax.is_diagonal(operator):
         return Diagonal(lineax.diagonal(operator))
+    definite = definite and lineax.is_positive_semidefinite(operator)
     if lineax.is_tridiagonal(operator):
         diag, below, above = lineax.tridiagonal(operator)
         if lineax.is_symmetric(operator):
-            return SymTridiagonal(diag, below)
+            return SymTridiagonal(diag, below, definite and not jnp.iscomplexobj(diag))
         return Tridiagonal(below, diag, above)
     dense = operator.as_matrix()
     for lower, is_triangular in (
@@ -145,9 +146,7 @@ def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False)
         if is_triangular(operator):
             return Triangular(dense, lower, lineax.has_unit_diagonal(operator))
     if lineax.is_symmetric(operator) and not jnp.iscomplexobj(dense):
-        return Symmetric(
-            dense, "mean", definite=definite and lineax.is_positive_semidefinite(operator)
-        )
+        return Symmetric(dense, "mean", definite)
     return dense
 
 

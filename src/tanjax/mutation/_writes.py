@@ -137,7 +137,7 @@ def _other_type(target: PyTree, value: PyTree) -> MutationError:
     name = type(target).__name__
     details = [f"before: {described(target)}", f"after: {described(value)}"]
     if getattr(target, "definite", False) is True and type(value) is type(target):
-        hint = f"repeat the promise if it holds: `tj.{name}(x.data, definite=True)`."
+        hint = "repeat the promise if it holds: `x.replace(definite=True)`."
     elif type(value) is type(target):
         hint = f"make the Ref of an array with the {_unlike(target, value)} of the value."
     elif is_structured(value):

@@ -10,11 +10,9 @@ from tanjax._errors import NotDefiniteError, message
 from tanjax._typing import AnyArray, Natural
 from tanjax.arrays import (
     BlockDiagonal,
-    Hermitian,
     Identity,
     Kronecker,
     Scaled,
-    Symmetric,
     Zero,
     is_hermitian,
     is_quantity,
@@ -30,7 +28,8 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
     r"""Return `a` with the promise `definite=True` if it is positive definite; otherwise raise.
 
     `tj.Symmetric(data, definite=True)` is not checked, and operations give nan if it is wrong. This
-    function checks. For `Symmetric` and `Hermitian` it computes a Cholesky factor and discards it.
+    function checks. It computes a Cholesky factor of a `Symmetric`, `Hermitian` or `SymTridiagonal`
+    matrix and discards it.
     For `Kronecker`, `BlockDiagonal` and positive multiples it checks and promises each part. Any
     other type is returned unchanged.
 
@@ -62,7 +61,7 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
         return _checked(a, False, a)
     pivots = jnp.real(diagonal(cholesky(jax.lax.stop_gradient(a))))
     checked = _checked(a, jnp.all(pivots > 0), a)
-    return checked.replace(definite=True) if isinstance(a, Symmetric | Hermitian) else checked
+    return checked.replace(definite=True) if hasattr(a, "definite") else checked
 
 
 def _checked(x: Natural, holds: bool | Bool[AnyArray, ""], a: Natural) -> Natural:

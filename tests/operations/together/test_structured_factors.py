@@ -38,6 +38,7 @@ TYPES = {
     "shifted, complex": tj.Kronecker(HERMITIAN, B) + 0.3 * tj.Identity(N),
     "shifted, one Diagonal": tj.Kronecker(A, tj.Diagonal(S.positive(3))) + 0.3 * tj.Identity(N),
     "uneven": tj.Kronecker(A, B) + tj.Kronecker(tj.Diagonal(S.positive(2)), tj.Identity(3)),
+    "definite SymTridiagonal": tj.SymTridiagonal(3 + S.positive(N), S.normal(N - 1) / 2, True),
     "KroneckerSum": tj.KroneckerSum(A, tj.SymTridiagonal(jnp.full(3, 2.0), -jnp.ones(2))),
     "Laplacian": tj.Kronecker(A, tj.Identity(3)) + tj.Kronecker(tj.Identity(2), B),
     "update": tj.LowRankUpdate(tj.Diagonal(5 + S.positive(N)), THIN, jnp.array([2.0, -0.1])),

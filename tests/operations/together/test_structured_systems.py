@@ -16,6 +16,7 @@ S = Samples(41)
 BANDS = {
     "Tridiagonal": tj.Tridiagonal(S.normal(3), 4 + S.normal(4), S.normal(3)),
     "SymTridiagonal": tj.SymTridiagonal(4 + S.normal(4), S.normal(3)),
+    "definite SymTridiagonal": tj.SymTridiagonal(4 + S.normal(4), S.normal(3), definite=True),
     "Banded": tj.Banded(S.complex(3, 4).at[1].add(4), 1, 1),
 }
 SYSTEMS = {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Self
 
 import jax.numpy as jnp
-from jax import Array
-from jaxtyping import Shaped
+import numpy as np
+from jax import Array, lax
+from jaxtyping import PyTree, Shaped
 
+from tanjax._errors import RegistrationError
 from tanjax._typing import (
     AnyArray,
     DenseArray,
@@ -21,8 +25,10 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, array_field
+from .._abstract import AbstractArray, array_field, set_fields, static_field
+from .._free_forms import FreeForm, of_real_parts, real_parts
 from .._register import register_array_type
+from .._show import show
 from ._tridiagonal import (
     band_block,
     band_query,
@@ -40,7 +46,9 @@ class SymTridiagonal(AbstractArray):
     r"""The symmetric matrix with `diag` on its diagonal and `off` on both neighbours of it.
 
     **Arguments:** `diag`, shape `(n,)`; `off`, shape `(n - 1,)`. One dtype, to which both are
-    promoted; one unit. A complex matrix is symmetric, not Hermitian.
+    promoted; one unit. A complex matrix is symmetric, not Hermitian. `definite=True` promises that
+    the matrix is positive definite: systems with it need no row exchanges, and give nan if the
+    promise is broken. Tangents do not inherit the promise.
 
     **Maps:** every entry of `off` is at two places: $J^\top Y$ is their sum, and the natural
     cotangent has half of it at each. **Raises:** `ShapeError` if the lengths do not fit.
@@ -55,9 +63,16 @@ class SymTridiagonal(AbstractArray):
 
     diag: Shaped[Array, " n"] = array_field(ndim=1)
     off: Shaped[Array, " m"] = array_field(ndim=1)
+    definite: bool = static_field(default=False)
 
     def __post_init__(self) -> None:
         check_lengths(self, "off")
+        set_fields(self, definite=bool(self.definite))
+        if self.definite and jnp.iscomplexobj(self.diag):
+            raise RegistrationError(
+                "SymTridiagonal: a complex symmetric matrix is not definite.\n"
+                "Hint: use `tj.Tridiagonal`, or `tj.Hermitian(data, definite=True)`."
+            )
 
     @property
     def shape(self) -> Shape:
@@ -77,13 +92,18 @@ class SymTridiagonal(AbstractArray):
         return [
             cls(samples.normal(4), samples.normal(3)),
             cls(samples.complex(2), samples.complex(1)),
+            cls(3 + samples.positive(3), samples.normal(2) / 2, definite=True),
         ]
+
+    def __repr__(self) -> str:
+        flag = ", definite=True" if self.definite else ""
+        return f"SymTridiagonal(diag={show(self.diag)}, off={show(self.off)}{flag})"
 
     def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         return three_diagonals(self.off, self.diag, self.off)
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
-        return structural
+        return ask.without_promise(structural)
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         off = ask.off_diagonal(natural, 1) + ask.off_diagonal(natural, -1)
@@ -94,7 +114,7 @@ class SymTridiagonal(AbstractArray):
         return moved.replace(off=moved.off / 2)
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
-        return structural.replace(off=structural.off / 2)
+        return ask.without_promise(structural).replace(off=structural.off / 2)
 
     def as_query(self) -> Query | None:
         return band_query(self, (-1, 0, 1))
@@ -128,3 +148,48 @@ class SymTridiagonal(AbstractArray):
     def inner_product(self, other: Natural) -> Scalar:
         beside = ask.off_diagonal(other, -1) + ask.off_diagonal(other, 1)
         return jnp.sum(self.diag * ask.off_diagonal(other, 0)) + jnp.sum(self.off * beside)
+
+    def free_form(self, positive: bool) -> FreeForm | None:
+        if positive or self.definite:
+            return _cholesky_form(self)
+        count = len(real_parts(self.diag))
+
+        def write(parts: Sequence[Array]) -> SymTridiagonal:
+            return self.replace(diag=of_real_parts(parts[:count]), off=of_real_parts(parts[count:]))
+
+        return FreeForm(lambda x: [*real_parts(x.diag), *real_parts(x.off)], write)
+
+
+def _cholesky_form(a: SymTridiagonal) -> FreeForm | None:
+    r"""The form of a positive definite matrix $L L^\top$: $\log L_{ii}$, and $L_{i+1,i}$.
+
+    The Jacobian of $d_i = L_{ii}^2 + L_{i,i-1}^2$ and $e_i = L_{ii} L_{i+1,i}$ is triangular, with
+    $2 L_{ii}^2$ and $L_{ii}$ on its diagonal.
+    """
+    if jnp.iscomplexobj(a.diag):
+        return None
+    n, batch = a.diag.shape[-1], a.diag.shape[:-1]
+
+    def read(x: SymTridiagonal) -> list[Array]:
+        def step(before: Array, row: PyTree) -> PyTree:
+            diag, off = row
+            root = jnp.sqrt(diag - before**2)
+            return off / root, (root, off / root)
+
+        rows = (jnp.moveaxis(y, -1, 0) for y in (x.diag, _padded(x.off, n)))
+        first = jnp.zeros_like(jnp.sum(x.diag, axis=-1))
+        roots, beside = (jnp.moveaxis(y, 0, -1) for y in lax.scan(step, first, tuple(rows))[1])
+        return [jnp.log(roots), beside[..., : max(n - 1, 0)]]
+
+    def write(parts: Sequence[Array]) -> SymTridiagonal:
+        roots, beside = jnp.exp(parts[0]), parts[1]
+        below = _padded(beside[..., ::-1], n)[..., ::-1]
+        return a.replace(diag=roots**2 + below**2, off=roots[..., : max(n - 1, 0)] * beside)
+
+    weights = np.full(n, 3.0) - (np.arange(n) == n - 1)
+    return FreeForm(read, write, weights, n * math.log(2) * math.prod(batch))
+
+
+def _padded(x: Shaped[AnyArray, "... m"], n: int) -> Shaped[Array, "... n"]:
+    """Return the numbers with zeros behind them."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, n - x.shape[-1])])
