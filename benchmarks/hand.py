@@ -47,7 +47,7 @@ def symmetric_of_outer(left, right):
     n, k = left.shape
     if k == 1:
         return left * right.T + right * left.T
-    if k <= (16 if n <= 512 else 64):
+    if k <= (32 if n <= 512 else 64):
         return jnp.concatenate([left, right], 1) @ jnp.concatenate([right, left], 1).T
     product = left @ right.T
     return product + product.T

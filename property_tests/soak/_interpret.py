@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from tanjax._compat import Loop
+from tanjax._compat import scan_counts
 from tanjax._jaxpr_types import Aval, JaxEquation, JaxVariable, OpenJaxpr, Readable
 from tanjax._jaxprs import is_literal
 
@@ -82,8 +82,8 @@ class _Run:
         return MEANINGS[name](self.sample, eqn, *values)
 
     def scan_(self, params: PyTree, values: list[PyTree]) -> list[PyTree]:
-        _, consts, carry, xs = Loop.of(params).cut(values)
-        n = len(carry)
+        count, n = scan_counts(params)
+        consts, carry, xs = values[:count], values[count : count + n], values[count + n :]
         order = range(params["length"])
         rows: list[list[PyTree]] = [[] for _ in params["jaxpr"].jaxpr.outvars[n:]]
         for i in reversed(order) if params["reverse"] else order:
@@ -97,7 +97,9 @@ class _Run:
         return [*carry, *(_stacked(row, a) for row, a in zip(rows, avals, strict=True))]
 
     def while_(self, params: PyTree, values: list[PyTree]) -> list[PyTree]:
-        of_cond, of_body, carry, _ = Loop.of(params).cut(values)
+        first, second = params["cond_nconsts"], params["body_nconsts"]
+        of_cond, of_body = values[:first], values[first : first + second]
+        carry = values[first + second :]
         for _ in range(_MANY):
             if not np.all(self.closed(params["cond_jaxpr"], [*of_cond, *carry])[0]):
                 return list(carry)

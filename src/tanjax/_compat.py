@@ -273,8 +273,9 @@ def _at_front(size: int, a: AnyArray, axis: int | None) -> Array:
 
 # Up to this many columns, `k` more multiply-adds per entry take less time than a sum: reading the
 # entry and its mirror image, and writing the sum. Up to `CACHED` rows the entries stay in a cache,
-# and the crossover is at 16 to 32 columns; with more rows it is at 64 to 128.
-THIN, THIN_BEYOND_CACHE, CACHED = 16, 64, 512
+# and the crossover is at 16 to 32 columns; with more rows it is at 64 to 128. Thin matrices need no
+# second n × n matrix.
+THIN, THIN_BEYOND_CACHE, CACHED = 32, 64, 512
 
 
 def symmetric_outer(left: Array, right: Array) -> Array:

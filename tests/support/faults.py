@@ -142,10 +142,10 @@ FAULTS: dict[str, dict[str, str]] = {
     },
     "torch": {
         "linearize and make_fx of jvp gave 0": (
-            "torch/test_traced.py"
+            "torch/compiler/test_traced.py"
         ),
         "vmap over a structured weight raised": (
-            "torch/test_structured.py"
+            "torch/structure/test_structured.py"
             "::test_gradients_by_sample_of_several_fields_are_those_of_jax"
         ),
         "checkpoint of quantities raised": (
@@ -156,34 +156,34 @@ FAULTS: dict[str, dict[str, str]] = {
             "torch/together/test_quantities.py"
         ),
         "a layer of Identity raised in float64": (
-            "torch/test_structured.py::test_layers_of_arrays_without_floating_numbers_step"
+            "torch/structure/test_structured.py::test_layers_of_arrays_without_floating_numbers_step"
         ),
         "averages of structured models raised": (
             "torch/together/test_optimisers.py"
             "::test_averages_of_models_are_those_of_the_fields"
         ),
         "the backend had no cond, while_loop and scan": (
-            "torch/test_branches.py"
+            "torch/graphs/test_branches.py"
         ),
         "convert had no inverse": (
-            "torch/test_conversions.py::test_revert_is_the_inverse_of_convert"
+            "torch/tensor/test_conversions.py::test_revert_is_the_inverse_of_convert"
         ),
         "plain tensors among factories were uninitialised memory": (
-            "torch/test_decompositions.py"
+            "torch/table/test_decompositions.py"
             "::test_plain_numbers_are_read_as_they_are_among_factories"
         ),
         "wrap refused plain tensors that need gradients": (
-            "torch/test_wrap.py::test_plain_tensors_give_plain_tensors_and_gradients"
+            "torch/autograd/test_wrap.py::test_plain_tensors_give_plain_tensors_and_gradients"
         ),
         "as_jax trained frozen parameters and buffers": (
-            "torch/test_as_jax.py::test_an_optimiser_of_jax_moves_what_one_of_torch_moves"
+            "torch/graphs/test_as_jax.py::test_an_optimiser_of_jax_moves_what_one_of_torch_moves"
         ),
         "as_jax dropped backward hooks": (
-            "torch/test_as_jax.py::test_a_backward_hook_is_not_passed_over"
+            "torch/graphs/test_as_jax.py::test_a_backward_hook_is_not_passed_over"
         ),
         "gradients of as_jax at kinks were those of JAX": "torch/together/test_kinks.py",
         "a write by torch reached an array of JAX": (
-            "torch/test_conversions.py::test_no_write_reaches_an_array_of_jax"
+            "torch/tensor/test_conversions.py::test_no_write_reaches_an_array_of_jax"
         ),
         "parameters of distributions were not checked": (
             "torch/ops/test_random.py::test_parameters_that_torch_refuses_are_refused"
@@ -196,11 +196,11 @@ FAULTS: dict[str, dict[str, str]] = {
             "::test_views_in_inference_mode_are_those_of_torch"
         ),
         "a transposed input copied the weight for each position": (
-            "torch/test_dispatch.py"
+            "torch/memory/test_dispatch.py"
             "::test_attention_with_the_batch_first_costs_what_it_costs_without"
         ),
         "cotangents of complex numbers were not conjugated": (
-            "torch/test_wrap.py::test_gradients_of_complex_numbers_are_torchs"
+            "torch/autograd/test_wrap.py::test_gradients_of_complex_numbers_are_torchs"
         ),
     },
     "neighbours": {
