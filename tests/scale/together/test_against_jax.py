@@ -22,7 +22,7 @@ from hypothesis import Phase, given, settings, strategies as st
 from jax import lax
 
 import tanjax as tj
-from tanjax._compat import Loop
+from tanjax._compat import scan_counts
 
 pytestmark = pytest.mark.core
 
@@ -244,7 +244,9 @@ def _equation(eqn, args, run):
         return run(branch, consts(branch), args[1:])
     if name == "while":
         test, body = p["cond_jaxpr"], p["body_jaxpr"]
-        tested, fixed, state, _ = Loop.of(p).cut(args)
+        first, second = p["cond_nconsts"], p["body_nconsts"]
+        tested, fixed = args[:first], args[first : first + second]
+        state = args[first + second :]
         while run(test, consts(test), [*tested, *state])[0]:
             state = run(body, consts(body), [*fixed, *state])
         return state
@@ -258,8 +260,8 @@ def _equation(eqn, args, run):
 
 
 def _scan_equation(p, args, run):
-    _, fixed, carry, xs = Loop.of(p).cut(args)
-    m, rows = len(carry), []
+    n, m = scan_counts(p)
+    fixed, carry, xs, rows = args[:n], args[n : n + m], args[n + m :], []
     order = range(p["length"])
     for i in reversed(order) if p["reverse"] else order:
         out = run(p["jaxpr"], p["jaxpr"].consts, [*fixed, *carry, *[x[i] for x in xs]])
