@@ -30,7 +30,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker("core")
             if item.check.package == "tanjax_rules":
                 item.add_marker("slow")
+        draw = zlib.crc32(item.nodeid.encode())  # by its name: wherever it stands
         if isinstance(item, CheckItem) or (has(item, "slow") and not has(item, "docs")):
-            drawn = zlib.crc32(item.nodeid.encode()) % 6 == 0  # by its name: wherever it stands
-            item.add_marker("on_newest" if drawn else "on_oldest")
+            item.add_marker("on_newest" if draw % 6 == 0 else "on_oldest")
+        elif has(item, "core") and hasattr(item, "callspec") and draw % 3 == 0:
+            item.add_marker("on_newest")
     items.sort(key=lambda item: not has(item, "processes", "docs"))
