@@ -35,6 +35,8 @@ def test_free_numbers_are_all_that_the_storage_invariant_leaves(x):
     w = v + 0.1 * jnp.arange(1.0, v.size + 1)
     np.testing.assert_allclose(to_vector(from_vector(w)), w, rtol=1e-12)
     np.testing.assert_allclose(stored(from_vector(w)), stored(from_vector(w).canonical()))
+    by_shapes = tj.free_coordinates(jax.eval_shape(lambda: x)).to_vector(x)
+    np.testing.assert_array_equal(by_shapes, v)
     if not getattr(x, "definite", False):  # those are stored by a factor
         assert log_determinant(w) == 0.0
     # Any change of the stored numbers that the constructor would keep is one of the free numbers.

@@ -393,7 +393,10 @@ _PLAN = tj.linalg.FactorizationPlan(
     _solve, _slogdet, _root, inv_quad=_inv_quad, diagonal_of_inverse=_inverse_diagonal
 )
 _WITHOUT_ROOT = tj.linalg.FactorizationPlan(_solve, _slogdet, diagonal_of_inverse=_inverse_diagonal)
-HINT = "write a multiple of the identity as `c * tj.Identity(n)`, or give a `solver`"
+HINT = (
+    "write a multiple of the identity as `c * tj.Identity(n)`, with factors of types that are "
+    "Hermitian, such as `tj.Symmetric(factor.to_dense())` of a Toeplitz factor; or give a `solver`"
+)
 
 
 @tj.factorize.implementation(tj.tangents.Sum, differentiate=True)

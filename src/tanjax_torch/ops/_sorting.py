@@ -98,14 +98,22 @@ def _no_numbers(self: Array) -> Array:
     return jnp.full((), jnp.nan if nan else jnp.iinfo(self.dtype).min, self.dtype)
 
 
+def _shared(self: Array, value: Array) -> Array:
+    """Return the value, with its derivative shared among the entries that are equal to it."""
+    if category(self.dtype) < 2:
+        return value
+    tied = jnp.max(jnp.where(self == lax.stop_gradient(value), self, -jnp.inf))
+    return jnp.where(jnp.isnan(value), value, tied)
+
+
 @implements(aten.median.default)
 def median(self: Array) -> Array:
-    return median_dim(self.reshape(-1), 0)[0] if self.size else _no_numbers(self)
+    return _shared(self, median_dim(self.reshape(-1), 0)[0]) if self.size else _no_numbers(self)
 
 
 @implements(aten.nanmedian.default)
 def nanmedian(self: Array) -> Array:
-    return nanmedian_dim(self.reshape(-1), 0)[0] if self.size else _no_numbers(self)
+    return _shared(self, nanmedian_dim(self.reshape(-1), 0)[0]) if self.size else _no_numbers(self)
 
 
 @implements(aten.mode)

@@ -141,3 +141,17 @@ def test_second_derivatives_are_finite_at_zeros():
     ):
         second = jax.hessian(tjt.as_jax(f)[1], 1)({}, jnp.array([0.0, 0.0, 1.0]))
         assert np.isfinite(second).all()
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian", "amax"])
+@pytest.mark.parametrize(
+    "numbers", [[1.0, 1.0, 1.0, 4.0], [2.0, 3.0, 3.0], [-1.0], [float("-inf"), 2.0, 2.0]]
+)
+def test_equal_entries_share_the_gradient_of_a_value(name, numbers):
+    """With an index beside the value, torch gives all of it to the entry at the index."""
+    call = lambda x: [getattr(x, name)()]
+    inputs = [torch.tensor(numbers)]
+    weights, theirs = gradients_of_torch(call, inputs)
+    mine = gradients_of_jax(call, inputs, weights)
+    np.testing.assert_allclose(np.asarray(mine[0]), theirs[0].numpy())
+    assert float(tjt.as_jax(call)[1]({}, jnp.array(numbers))[0]) == float(call(inputs[0])[0])

@@ -152,7 +152,7 @@ class SymTridiagonal(AbstractArray):
     def free_form(self, positive: bool) -> FreeForm | None:
         if positive or self.definite:
             return _cholesky_form(self)
-        count = len(real_parts(self.diag))
+        count = 2 if jnp.iscomplexobj(self.diag) else 1
 
         def write(parts: Sequence[Array]) -> SymTridiagonal:
             return self.replace(diag=of_real_parts(parts[:count]), off=of_real_parts(parts[count:]))
