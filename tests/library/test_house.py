@@ -39,12 +39,12 @@ ROOMS = {
     "rules/tanjax_rules/inplace": 380,
     "rules/tanjax_rules/linalg": 2910,
     "rules/tanjax_rules/matrix_functions": 560,
-    "src/tanjax_torch": 9800,
+    "src/tanjax_torch": 9810,
     "property_tests/soak": 1980,
 }
 # Code lines of several rooms together.
 SUMS = {
-    "tanjax and rules without scale": 37280,
+    "tanjax and rules without scale": 37290,
 }
 MODULE_LINES = 600
 FUNCTION_LINES = 80

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -120,6 +120,7 @@ class Late:
                 case.swap(unread=(*case.state.unread, True))
 
 
+@runtime_checkable
 class Flagged(Protocol):
     """A function with flags that are read later: a `PlannedFunction`."""
 

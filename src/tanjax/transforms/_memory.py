@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import jax
 from jax.stages import Traced
@@ -104,6 +104,7 @@ def on_held(fun: Function) -> Function:
     return without_refs(transition)
 
 
+@runtime_checkable
 class Planned(Protocol):
     """A `PlannedFunction`, as calls with Refs use it."""
 
