@@ -132,8 +132,11 @@ def system_of(a: Band, b: DenseColumns) -> Function:
     if is_definite(a) and not (is_small and of_lapack):
         matrix = in_precision_of(a, b)
         factor = definite_factor(matrix.diag, matrix.off)
-        own = lambda y: _solve_definite(matrix, factor, as_columns(y), False).reshape(y.shape)
-        return lambda y, transposed=False: own(y)
+
+        def solve_either(b: DenseColumns, *, transposed: bool = False) -> DenseColumns:
+            return _solve_definite(matrix, factor, as_columns(b), transposed).reshape(b.shape)
+
+        return solve_either
     if isinstance(a, tj.Banded) or not are_few or not of_lapack:
         return Eliminated(a, dtype).solve
 
@@ -278,6 +281,7 @@ def _root(a: Band, f: BandFactor, z: Natural, adjoint: bool) -> Natural:
 
 
 def _solve_definite(a: Symmetric, f: DefiniteFactor, b: Natural, transposed: bool) -> Natural:
+    """Solve with the matrix, which is its transpose."""
     return columns_at_once(lambda y: solve_definite(in_precision_of(a, b).apply, f, y), b)
 
 
