@@ -47,8 +47,8 @@ class SymTridiagonal(AbstractArray):
 
     **Arguments:** `diag`, shape `(n,)`; `off`, shape `(n - 1,)`. One dtype, to which both are
     promoted; one unit. A complex matrix is symmetric, not Hermitian. `definite=True` promises that
-    the matrix is positive definite: systems with it need no row exchanges, and give nan if the
-    promise is broken. Tangents do not inherit the promise.
+    the matrix is positive definite: systems with it need no row exchanges. If the promise is
+    broken, a result is nan, or that without the promise. Tangents do not inherit the promise.
 
     **Maps:** every entry of `off` is at two places: $J^\top Y$ is their sum, and the natural
     cotangent has half of it at each. **Raises:** `ShapeError` if the lengths do not fit.
